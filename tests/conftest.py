@@ -14,7 +14,6 @@ import pytest
 from luxmeter.errors import forget_warnings
 
 
-
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home, no settings from outside, and the test's own folder as the current one."""

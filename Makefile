@@ -1,0 +1,48 @@
+# Two commands do everything on a fresh machine with Python 3.11 or later:
+#   make demo    sets up, runs the main job on a small real training, shows the result
+#   make test    sets up, runs all checks and tests
+# More: make lint | dist | bench | test-peers | soak | sanitize | clean
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint dist bench test-peers soak sanitize clean setup peers
+
+setup:
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
+	@$(PYTHON) tools/make_env.py $(VENV) --constraints constraints.txt --extras dev
+
+demo: setup
+	@$(BIN)/python examples/demo.py
+
+test: setup
+	@$(BIN)/python tools/phases.py \
+		"lint=$(MAKE) --no-print-directory lint" \
+		"tests=$(BIN)/python -m pytest -q -n 2 -m 'not soak and not peers and not alone'" \
+		"tests alone=$(BIN)/python -m pytest -q -m 'alone and not soak and not peers'"
+
+lint: setup
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+dist: setup
+	@$(BIN)/python -m build --outdir dist .
+
+peers:
+	@$(PYTHON) tools/make_env.py .venv-peers --constraints constraints-peers.txt --extras peers
+
+test-peers: peers
+	@.venv-peers/bin/python -m pytest -q -m peers
+
+bench: setup peers
+	@for script in benchmarks/*.py; do echo "=== $$script"; .venv-peers/bin/python $$script || exit 1; done
+
+soak: setup
+	@$(BIN)/python -m pytest -q -m soak
+
+clean:
+	rm -rf $(VENV) .venv-peers .venv-mindspore build dist demo src/*.egg-info
+	find src -name '*.so' -delete

@@ -1,0 +1,110 @@
+"""Small files: written whole or not at all, and JSON that gives back the types it was given."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from luxmeter.errors import StoreError
+
+
+def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Make `path` hold `data`, by rename: a reader sees the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(3)}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable, where the system can."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
+    """Write `value` as readable JSON that `read_json` gives back with its types."""
+    text = json.dumps(to_json(value), indent=1, ensure_ascii=False, allow_nan=False)
+    write_file(path, text.encode() + b"\n", durable=durable)
+
+
+def read_json(path: Path, default: Any = None) -> Any:
+    """What `write_json` wrote; `default` if there is no such file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return default
+    try:
+        return from_json(json.loads(text))
+    except ValueError as error:
+        raise StoreError(
+            "file-damaged",
+            f"{path} is not readable: {error}.",
+            "Restore it from a copy, or move its run's folder away: the other runs are not touched.",
+        ) from error
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON for `value`. What JSON has no word for is marked: {"$tuple": [...]}, {"$float": "nan"}, {"$repr": ...}."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        value = float(value)
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, dict):
+        plain = {key if isinstance(key, str) else repr(key): to_json(item) for key, item in value.items()}
+        return {"$dict": plain} if any(key.startswith("$") for key in plain) else plain
+    if isinstance(value, list):
+        return [to_json(item) for item in value]
+    if isinstance(value, tuple):
+        return {"$tuple": [to_json(item) for item in value]}
+    if isinstance(value, Path):
+        return str(value)
+    item = getattr(value, "item", None)  # NumPy and framework scalars
+    if (
+        callable(item)
+        and getattr(value, "size", getattr(value, "numel", None)) in (1, None)
+        and not hasattr(value, "numel")
+    ):
+        return to_json(item())
+    return {"$repr": repr(value)}
+
+
+def from_json(value: Any) -> Any:
+    """The value behind `to_json`; `$repr` comes back as its text."""
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    if isinstance(value, dict):
+        if len(value) == 1:
+            (key, inner), *_ = value.items()
+            if key == "$tuple":
+                return tuple(from_json(item) for item in inner)
+            if key == "$float":
+                return float(inner)
+            if key == "$repr":
+                return inner
+            if key == "$dict":
+                return {name: from_json(item) for name, item in inner.items()}
+        return {name: from_json(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,184 @@
+"""Variables of the user (global) and of a lab (local), and where the lab is.
+
+Local wins over global, an environment variable `LUXMETER_<NAME>` over both. Values keep their type.
+Each scope is one JSON file, replaced as a whole under a lock, so that two writers lose nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from luxmeter.errors import MissingNameError, UsageError, suggestion
+from luxmeter.files import read_json, write_json
+from luxmeter.literal import parse, show
+
+LAB_FOLDER = ".luxmeter"
+LAB_FILE = "lab.json"
+SETTINGS_FILE = "settings.json"
+SCOPES = ("global", "local")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+# The names Luxmeter itself reads, with their defaults; any other name is the user's own.
+KNOWN: dict[str, tuple[Any, str]] = {
+    "home": (None, "the lab to use where walking up finds none"),
+    "store.url": (
+        None,
+        "database of the index, e.g. postgresql://user@host/name; None: a SQLite file in the lab",
+    ),
+    "store.lost_after_s": (10.0, "a run on another machine that gave no sign for so long is lost"),
+    "core": (None, "recorder core: c or python; None: the fastest that works"),
+}
+
+
+@dataclass(frozen=True)
+class LabPlace:
+    """Where the lab is (or would be made), and who said so."""
+
+    folder: Path
+    said_by: str
+    exists: bool
+
+
+def find_lab(start: Path | None = None) -> LabPlace:
+    """LUXMETER_HOME, else the nearest `.luxmeter` upwards, else the global setting `home`, else `~/.luxmeter`."""
+    named = os.environ.get("LUXMETER_HOME")
+    if named:
+        return _place(Path(named).expanduser(), "environment variable LUXMETER_HOME")
+    here = (start or Path.cwd()).absolute()
+    for folder in (here, *here.parents):
+        if (folder / LAB_FOLDER / LAB_FILE).is_file():
+            return LabPlace(folder / LAB_FOLDER, f"found walking up from {here}", True)
+    setting = read_json(_global_file(), {}).get("home")
+    if setting:
+        return _place(Path(str(setting)).expanduser(), "global setting home")
+    return _place(Path.home() / LAB_FOLDER, "default place")
+
+
+def _place(folder: Path, said_by: str) -> LabPlace:
+    folder = folder.absolute()
+    inner = folder / LAB_FOLDER
+    if not (folder / LAB_FILE).is_file() and (inner / LAB_FILE).is_file():
+        folder = inner  # the project's folder was named, not the lab in it
+    return LabPlace(folder, said_by, (folder / LAB_FILE).is_file())
+
+
+def _global_file() -> Path:
+    config = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "luxmeter" / SETTINGS_FILE
+
+
+class Settings(Mapping[str, Any]):
+    """The variables as one mapping: `globs["datasets"]`. Files are read anew each time: they are small and shared."""
+
+    @property
+    def glob_fn(self) -> Path:
+        """The file of the global variables."""
+        return _global_file()
+
+    @property
+    def local_fn(self) -> Path:
+        """The file of the local variables: the lab's."""
+        return find_lab().folder / SETTINGS_FILE
+
+    def scope(self, scope: str) -> dict[str, Any]:
+        """The variables of one scope."""
+        return dict(read_json(self._file(scope), {}))
+
+    def __getitem__(self, name: str) -> Any:
+        from_environment = os.environ.get(environment_name(name))
+        if from_environment is not None:
+            return parse(from_environment)
+        for scope in ("local", "global"):
+            values = self.scope(scope)
+            if name in values:
+                return values[name]
+        if name in KNOWN:
+            return KNOWN[name][0]
+        raise MissingNameError(
+            "unknown-setting",
+            f"There is no setting called {name!r}.",
+            suggestion(name, self) or f"Set it with: luxmeter config --global {name} VALUE",
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.scope("global"), **self.scope("local")})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        return (
+            name in self.scope("local")
+            or name in self.scope("global")
+            or environment_name(name) in os.environ
+        )
+
+    def update(self, scope: str, name: str, value: Any) -> None:
+        """Set `name` in "global" or "local". The lab is not made for it: a local value needs one."""
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                "setting-name",
+                f"{name!r} cannot name a setting.",
+                "Use letters, digits, '_', '-' and '.', beginning with a letter.",
+            )
+        self._change(scope, {name: value}, ())
+
+    def remove(self, scope: str, name: str) -> None:
+        """Remove `name` from "global" or "local"."""
+        if name not in self.scope(scope):
+            raise MissingNameError(
+                "setting-not-set",
+                f"{name!r} is not set in the {scope} settings ({self._file(scope)}).",
+                suggestion(name, self.scope(scope)) or f"See: luxmeter config --{scope} -l",
+            )
+        self._change(scope, {}, (name,))
+
+    def list_config(self, globa: bool = True, local: bool = True) -> dict[str, Any]:
+        """Print and return the variables; where both scopes have one, the local value."""
+        listed: dict[str, Any] = {}
+        if globa:
+            listed.update(self.scope("global"))
+        if local:
+            listed.update(self.scope("local"))
+        for name, value in listed.items():
+            sys.stdout.write(f"{name} = {show(value)}\n")
+        return listed
+
+    def _file(self, scope: str) -> Path:
+        if scope not in SCOPES:
+            raise UsageError("setting-scope", f"There is no scope {scope!r}.", "Use 'global' or 'local'.")
+        return self.glob_fn if scope == "global" else self.local_fn
+
+    def _change(self, scope: str, put: dict[str, Any], drop: tuple[str, ...]) -> None:
+        from filelock import FileLock
+
+        file = self._file(scope)
+        if scope == "local" and not find_lab().exists:
+            raise UsageError(
+                "no-lab-for-local",
+                f"There is no lab here to keep a local setting in (looked up from {Path.cwd()}).",
+                "Make one with: luxmeter init",
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_name(f".{file.name}.lock")):
+            values = {**read_json(file, {}), **put}
+            for name in drop:
+                values.pop(name, None)
+            write_json(file, values, durable=True)
+
+
+def environment_name(name: str) -> str:
+    """The environment variable that overrides setting `name`: `store.url` -> `LUXMETER_STORE_URL`."""
+    return "LUXMETER_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
+
+
+globs = Settings()
+"""The settings of this process."""

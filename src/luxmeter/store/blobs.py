@@ -1,0 +1,97 @@
+"""Content-addressed bytes: kept once in the lab's pool, linked into each run that has them.
+
+The link makes a run's directory complete in itself at no cost in space; where the file system has no hard links
+the run gets a copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from luxmeter.errors import StoreError
+from luxmeter.files import write_file
+from luxmeter.store.layout import BLOBS
+from luxmeter.store.values import blob_name
+
+_CHUNK = 1 << 20
+
+
+class BlobPool:
+    """The blobs of a lab."""
+
+    def __init__(self, lab_folder: Path) -> None:
+        self.folder = lab_folder / BLOBS
+
+    def put(self, body: bytes | Path, run_folder: Path) -> str:
+        """Keep `body` (bytes, or a file's content) for the run; returns its name, the SHA-256 of the content."""
+        name = blob_name(body) if isinstance(body, bytes) else _hash_file(body)
+        target = _at(run_folder / BLOBS, name)
+        if target.exists():
+            return name
+        pooled = _at(self.folder, name)
+        if not pooled.exists():
+            pooled.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(body, bytes):
+                write_file(pooled, body)
+            else:
+                _copy(body, pooled)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(pooled, target)
+        except FileExistsError:
+            pass
+        except OSError:
+            _copy(pooled, target)
+        return name
+
+    def unused(self) -> list[Path]:
+        """Pooled blobs that no run links any more (none are reported where the file system has no links)."""
+        return [path for path in sorted(self.folder.glob("*/*")) if path.stat().st_nlink == 1]
+
+
+def read_blob(run_folder: Path, name: str) -> bytes:
+    """The bytes called `name`, checked against it."""
+    if len(name) != 64 or not all(c in "0123456789abcdef" for c in name):
+        raise StoreError(
+            "blob-name",
+            f"{name!r} is not a blob's name.",
+            "It is the SHA-256 of the content, in hexadecimal.",
+        )
+    try:
+        body = _at(run_folder / BLOBS, name).read_bytes()
+    except FileNotFoundError:
+        raise StoreError(
+            "blob-missing",
+            f"The run in {run_folder} has no blob {name}.",
+            "It was removed by hand, or the copy is not whole.",
+        ) from None
+    if blob_name(body) != name:
+        raise StoreError(
+            "blob-damaged",
+            f"Blob {name} in {run_folder} does not hold what its name says.",
+            "Restore it from a copy.",
+        )
+    return body
+
+
+def _at(folder: Path, name: str) -> Path:
+    return folder / name[:2] / name
+
+
+def _hash_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _copy(source: Path, target: Path) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(source, temporary)
+        os.replace(temporary, target)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

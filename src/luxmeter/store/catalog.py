@@ -1,0 +1,226 @@
+"""The index kept true: read what changed since the last look, then ask.
+
+A damaged index is set aside and made anew; a lab that cannot be written gets an index in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy.exc
+
+from luxmeter.errors import LuxmeterError, StoreError, warn_once
+from luxmeter.files import to_json
+from luxmeter.settings import globs
+from luxmeter.store import layout
+from luxmeter.store.index import Change, Index, sqlite_url
+from luxmeter.store.journal import host_name, read_tail
+from luxmeter.store.liveness import Process
+from luxmeter.store.query import parse_field, parse_filter
+from luxmeter.store.reader import Run
+from luxmeter.store.rows import Entry, RunRow
+
+T = TypeVar("T")
+
+
+class Catalog:
+    """Lists and finds the runs of one lab."""
+
+    def __init__(self, lab_folder: Path, lab_id: str) -> None:
+        self._folder = lab_folder
+        self._lab_id = lab_id
+        self._index: Index | None = None
+
+    def select(
+        self, where: str, *, sort: str = "-created", limit: int | None = None, archived: bool | None = False
+    ) -> list[RunRow]:
+        """See `Lab.runs`."""
+        expression = parse_filter(where)
+        fields = [
+            (parse_field(part.lstrip("-").strip()), part.strip().startswith("-"))
+            for part in sort.split(",")
+            if part.strip()
+        ]
+        return self._ask(lambda index: index.select(expression, fields, limit, archived=archived))
+
+    def find(self, reference: str) -> list[tuple[str, str]]:
+        """See `Index.find`."""
+        return self._ask(lambda index: index.find(reference))
+
+    def newest(self, number: int) -> str | None:
+        """See `Index.newest`."""
+        return self._ask(lambda index: index.newest(number))
+
+    def rebuild(self) -> int:
+        """Throw the index away and make it anew from the directories."""
+        self.close()
+        if self._url() is None:
+            for suffix in ("", "-wal", "-shm"):
+                self._file().with_name(self._file().name + suffix).unlink(missing_ok=True)
+        index = self._open()
+        with index.change() as change:
+            change.drop(index.known()[0])
+            change.set_progress({})
+        return len(self.select("", archived=None))
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _ask(self, question: Callable[[Index], T]) -> T:
+        try:
+            index = self._open()
+            self._refresh(index)
+            return question(index)
+        except sqlalchemy.exc.OperationalError as error:
+            if self._url() is not None:
+                raise StoreError(
+                    "index-unreachable",
+                    f"The index database does not answer: {str(error.orig).strip()}.",
+                    "Check the setting store.url, or unset it to use a file in the lab.",
+                ) from error
+            return self._ask_in_memory(question, error)
+        except sqlalchemy.exc.DatabaseError as error:
+            if self._url() is not None:
+                raise
+            self._set_aside(error)
+            index = self._open()
+            self._refresh(index)
+            return question(index)
+
+    def _ask_in_memory(self, question: Callable[[Index], T], error: Exception) -> T:
+        warn_once(
+            "index-not-writable",
+            f"The index of {self._folder} cannot be written: {str(getattr(error, 'orig', error)).strip()}.",
+            "Listing works from the directories, but slowly: give rights to the lab's index folder.",
+            key=str(self._folder),
+        )
+        self.close()
+        self._index = Index("sqlite://", self._lab_id)
+        self._refresh(self._index)
+        return question(self._index)
+
+    def _open(self) -> Index:
+        if self._index is None:
+            url = self._url()
+            if url is None:
+                with contextlib.suppress(OSError):
+                    self._file().parent.mkdir(exist_ok=True)
+            self._index = Index(url or sqlite_url(self._file()), self._lab_id)
+        return self._index
+
+    def _url(self) -> str | None:
+        url = globs["store.url"]
+        if url is None:
+            return None
+        # The driver that is an extra of ours, unless another one is named.
+        return str(url).replace("postgresql://", "postgresql+psycopg://", 1)
+
+    def _file(self) -> Path:
+        return self._folder / layout.INDEX / f"{host_name()}.sqlite"
+
+    def _set_aside(self, error: Exception) -> None:
+        self.close()
+        aside = self._file().with_name(f"{self._file().name}.damaged-{time.time_ns()}")
+        with contextlib.suppress(OSError):
+            os.replace(self._file(), aside)
+        for suffix in ("-wal", "-shm"):
+            self._file().with_name(self._file().name + suffix).unlink(missing_ok=True)
+        warn_once(
+            "index-damaged",
+            f"The index of {self._folder} was damaged ({str(getattr(error, 'orig', error)).strip()}).",
+            f"It was made anew from the runs' directories; the old one is {aside.name}.",
+            key=str(aside),
+        )
+
+    def _refresh(self, index: Index) -> None:
+        """Take in what changed since the last look."""
+        runs_folder = self._folder / layout.RUNS
+        before = index.read_progress()
+        changed, offsets = read_tail(self._folder, before.get("journal", {}))
+        changed |= index.to_recheck()
+        stamp = runs_folder.stat().st_mtime_ns if runs_folder.exists() else 0
+        gone: set[str] = set()
+        # The folder's own time says whether runs came or went without the journal (copied or deleted by hand).
+        # Within two seconds the clock of the file system is too coarse to trust it.
+        settled = time.time_ns() - stamp > 2_000_000_000
+        if before.get("stamp") != stamp or not before.get("settled"):
+            known, _ = index.known()
+            present = {entry.name for entry in os.scandir(runs_folder)} if stamp else set()
+            present = {name for name in present if not name.startswith(".")}
+            gone = known - present
+            changed |= present - known
+        after = {"journal": offsets, "stamp": stamp, "settled": settled}
+        if not changed and not gone and after == before:
+            return
+        with index.change() as change:
+            self._take_in(change, changed, gone)
+            change.set_progress(after)
+
+    def _take_in(self, change: Change, changed: Iterable[str], gone: set[str]) -> None:
+        entries = []
+        for run_id in sorted(changed):
+            try:
+                entries.append(_entry(Run(self._folder / layout.RUNS / run_id, self._folder)))
+            except (LuxmeterError, OSError, KeyError, TypeError) as error:
+                gone.add(run_id)
+                if (self._folder / layout.RUNS / run_id / layout.IDENTITY).exists():
+                    warn_once(
+                        "run-unreadable",
+                        f"Run {run_id} is left out of lists: {error}",
+                        "Its folder is untouched; the other runs are not affected.",
+                        key=run_id,
+                    )
+        change.drop(gone)
+        change.put(entries)
+
+
+def flatten(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"optim": {"lr": 1}} -> {"optim.lr": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in params.items():
+        if isinstance(value, dict) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _entry(run: Run) -> Entry:
+    status = run.status
+    params = flatten(run.params)
+    metrics = {
+        key: {name: value if _is_finite(value) else None for name, value in summary.items()}
+        for key, summary in run.summary.items()
+    }
+    # On this machine a lost process stays lost; elsewhere it may only have been silent.
+    elsewhere = status["state"] == "lost" and run.identity["process"]["machine"] != Process.here().machine
+    row = RunRow(
+        id=run.id,
+        name=run.name,
+        state=status["state"],
+        created_ns=run.created_ns,
+        ended_ns=status["ended_ns"],
+        archived=run.marks.archived,
+        note=run.marks.note,
+        host=run.identity["process"]["host"],
+        params_json=json.dumps(to_json(params), ensure_ascii=False),
+        metrics_json=json.dumps(metrics, ensure_ascii=False),
+        tags_json=json.dumps(run.tags, ensure_ascii=False),
+    )
+    return Entry(row, params, metrics, recheck=status["state"] == "running" or elsewhere)
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,0 +1,234 @@
+"""A lab: the folder that holds runs, and what can be done with them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from luxmeter.errors import StoreError, UsageError
+from luxmeter.files import read_json, write_json
+from luxmeter.settings import LAB_FILE, find_lab
+from luxmeter.store import layout
+from luxmeter.store.blobs import BlobPool
+from luxmeter.store.journal import announce
+from luxmeter.store.liveness import Process
+from luxmeter.store.reader import Run
+from luxmeter.store.rows import RunRow
+from luxmeter.store.writer import RunWriter, compact_run
+
+if TYPE_CHECKING:
+    from luxmeter.store.catalog import Catalog
+
+_ALPHABET = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well
+
+
+class Lab:
+    """The runs of one folder. `Lab.open()` finds the lab as git finds its own, and makes it if need be."""
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.id = str(identity["id"])
+        self.pool = BlobPool(folder)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The index, kept true. Made when first asked: a process that only trains never loads the database's code."""
+        from luxmeter.store.catalog import Catalog
+
+        return Catalog(self.folder, self.id)
+
+    @staticmethod
+    def open(folder: str | Path | None = None, *, create: bool = True) -> Lab:
+        """The lab in `folder`, or the one that holds here."""
+        place = Path(folder).expanduser().absolute() if folder is not None else find_lab().folder
+        identity = read_json(place / LAB_FILE)
+        if identity is None:
+            if not create:
+                raise StoreError("no-lab", f"There is no lab in {place}.", "Make one with: luxmeter init")
+            identity = _make(place)
+        if identity["format"] > layout.LAB_FORMAT:
+            raise StoreError(
+                "lab-format",
+                f"The lab in {place} has format {identity['format']}; this version reads up to {layout.LAB_FORMAT}.",
+                "Update luxmeter to use it.",
+            )
+        return Lab(place, identity)
+
+    # -- runs ---------------------------------------------------------------------------------------------------
+
+    def create_run(
+        self,
+        name: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
+        tags: Iterable[str] = (),
+        parent: str | None = None,
+        kind: str = "run",
+    ) -> RunWriter:
+        """Begin a run. Its directory is there, whole, when this returns."""
+        if not name or name != name.strip():
+            raise UsageError(
+                "run-name", f"{name!r} cannot name a run.", "Give it a text without outer spaces."
+            )
+        run_id, folder = self._new_folder()
+        identity = {
+            "format": layout.RUN_FORMAT,
+            "id": run_id,
+            "name": name,
+            "kind": kind,
+            "parent": parent,
+            "created_ns": time.time_ns(),
+            "process": vars(Process.here()),
+        }
+        if params:
+            write_json(folder / layout.PARAMS, dict(params))
+        if environment:
+            write_json(folder / layout.ENVIRONMENT, dict(environment))
+        # The identity comes last: a folder without one is a run that was never begun, and gc removes it.
+        write_json(folder / layout.IDENTITY, identity, durable=True)
+        run = RunWriter(folder, identity, self.folder)
+        if tags:
+            run.marks.tag(*tags)
+        announce(self.folder, run_id)
+        return run
+
+    def runs(
+        self,
+        where: str = "",
+        *,
+        sort: str = "-created",
+        limit: int | None = None,
+        archived: bool | None = False,
+    ) -> list[RunRow]:
+        """Runs that fulfil the filter (see query.py), sorted by comma-separated fields, `-` before a falling one."""
+        return self.catalog.select(where, sort=sort, limit=limit, archived=archived)
+
+    def find(self, reference: str | Path) -> Run:
+        """The run that `reference` names: an id or its beginning, a name, a tag, `latest`, any of them with `~n`, a path."""
+        from luxmeter.store.names import find_run
+
+        return find_run(self.folder, self.catalog, str(reference))
+
+    def delete(self, reference: str) -> str:
+        """Move a run to the trash, from where `restore` brings it back; returns its id."""
+        run = self.find(reference)
+        if run.state == "running":
+            raise StoreError(
+                "run-is-running", f"Run {run.id} is still running.", "Stop it first, then remove it."
+            )
+        target = self.folder / layout.TRASH / run.id
+        target.parent.mkdir(exist_ok=True)
+        os.replace(run.folder, target)
+        announce(self.folder, run.id)
+        return run.id
+
+    def restore(self, run_id: str) -> Run:
+        """Bring a run back from the trash."""
+        source = self.folder / layout.TRASH / run_id
+        if not (source / layout.IDENTITY).is_file():
+            raise StoreError(
+                "not-in-trash", f"The trash holds no run {run_id!r}.", "Look into the lab's trash folder."
+            )
+        os.replace(source, self.folder / layout.RUNS / run_id)
+        announce(self.folder, run_id)
+        return Run(self.folder / layout.RUNS / run_id, self.folder)
+
+    def move(self, reference: str, other: Lab) -> Run:
+        """Move a run into another lab. It is removed here only when it is whole there."""
+        run = self.find(reference)
+        if run.state == "running":
+            raise StoreError(
+                "run-is-running", f"Run {run.id} is still running.", "Wait for its end, then move it."
+            )
+        copied = other.adopt(run.folder)
+        shutil.rmtree(run.folder)
+        announce(self.folder, run.id)
+        return copied
+
+    def adopt(self, source: Path) -> Run:
+        """Copy a run's directory from elsewhere into this lab."""
+        run = Run(source)
+        target = self.folder / layout.RUNS / run.id
+        if target.exists():
+            raise StoreError(
+                "run-exists", f"This lab already has a run {run.id}.", "Remove one of the two first."
+            )
+        temporary = target.with_name(f".{run.id}.{os.getpid()}")
+        try:
+            shutil.copytree(source, temporary)
+            os.replace(temporary, target)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        announce(self.folder, run.id)
+        return Run(target, self.folder)
+
+    # -- upkeep ---------------------------------------------------------------------------------------------------
+
+    def reindex(self) -> int:
+        """Make the index anew from the directories; returns how many runs it holds."""
+        return self.catalog.rebuild()
+
+    def gc(self, *, empty_trash: bool = True) -> dict[str, int]:
+        """Compact what lost runs left, remove the trash, half-made runs and blobs that no run has any more."""
+        done = {"compacted": 0, "half_made": 0, "trashed": 0, "blobs": 0}
+        for folder in sorted((self.folder / layout.RUNS).iterdir()):
+            if not (folder / layout.IDENTITY).is_file():
+                if time.time() - folder.stat().st_mtime > 3600:  # younger: perhaps just being made
+                    shutil.rmtree(folder, ignore_errors=True)
+                    done["half_made"] += 1
+            elif list(folder.glob("tables/*/*.arrows")) and Run(folder, self.folder).state != "running":
+                compact_run(folder)
+                done["compacted"] += 1
+        if empty_trash and (self.folder / layout.TRASH).is_dir():
+            for folder in sorted((self.folder / layout.TRASH).iterdir()):
+                shutil.rmtree(folder)
+                done["trashed"] += 1
+        for blob in self.pool.unused():
+            blob.unlink()
+            done["blobs"] += 1
+        return done
+
+    def close(self) -> None:
+        """Let go of the index."""
+        if "catalog" in vars(self):
+            self.catalog.close()
+
+    def _new_folder(self) -> tuple[str, Path]:
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        for _ in range(100):
+            run_id = "".join(secrets.choice(_ALPHABET) for _ in range(5)) + "-" + stamp
+            folder = self.folder / layout.RUNS / run_id
+            try:
+                folder.mkdir(parents=True)
+                return run_id, folder
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise StoreError(
+                    "lab-not-writable",
+                    f"No run can be made in {self.folder}: {error.strerror}.",
+                    "Make room or give rights there, or name another lab with LUXMETER_HOME.",
+                ) from error
+        raise StoreError("no-free-id", f"No free run id was found in {self.folder}.", "Try again.")
+
+
+def _make(folder: Path) -> dict[str, Any]:
+    try:
+        (folder / layout.RUNS).mkdir(parents=True, exist_ok=True)
+        identity = {"format": layout.LAB_FORMAT, "id": secrets.token_hex(8), "created_ns": time.time_ns()}
+        write_json(folder / LAB_FILE, identity, durable=True)
+    except OSError as error:
+        raise StoreError(
+            "lab-not-writable",
+            f"No lab can be made in {folder}: {error.strerror}.",
+            "Give rights there, or name another place with LUXMETER_HOME.",
+        ) from error
+    return dict(read_json(folder / LAB_FILE))

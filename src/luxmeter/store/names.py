@@ -1,0 +1,65 @@
+"""One grammar names a run everywhere: id or its unique beginning, name, tag, `latest`, `latest~2`, or a path.
+
+A name or tag that several runs have means the newest; `name~1` the one before it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from luxmeter.errors import StoreError, suggestion
+from luxmeter.store import layout
+from luxmeter.store.catalog import Catalog
+from luxmeter.store.reader import Run
+
+_BACK = re.compile(r"(?P<what>.+)~(?P<n>[0-9]+)")
+
+
+def find_run(lab_folder: Path, catalog: Catalog, reference: str) -> Run:
+    """The run that `reference` names in this lab, or at that path."""
+    if os.sep in reference or reference in (".", ".."):
+        return _at_path(reference)
+    back = _BACK.fullmatch(reference)
+    what, number = (back["what"], int(back["n"])) if back else (reference, 0)
+    if what == "latest":
+        run_id = catalog.newest(number)
+        if run_id is None:
+            count = len(catalog.select(""))
+            raise StoreError(
+                "run-not-found",
+                f"There is no run {reference!r}: the lab {lab_folder} holds {count}.",
+                "luxmeter runs lists them." if count else "Make one first, for instance with luxmeter run.",
+            )
+        return Run(lab_folder / layout.RUNS / run_id, lab_folder)
+    found = catalog.find(what)
+    how = found[0][1] if found else ""
+    if how == "prefix" and len(found) > 1:
+        raise StoreError(
+            "run-ambiguous",
+            f"{what!r} begins {len(found)} run ids: {', '.join(run_id for run_id, _ in found[:5])}.",
+            "Give more of the id.",
+        )
+    if number < len(found):
+        return Run(lab_folder / layout.RUNS / found[number][0], lab_folder)
+    if Path(reference).is_dir():
+        return _at_path(reference)
+    if found:
+        raise StoreError(
+            "run-not-found",
+            f"There are only {len(found)} runs called {what!r}.",
+            f"The oldest is {what}~{len(found) - 1}.",
+        )
+    known = {row.name for row in catalog.select("", limit=1000)} | {
+        row.id for row in catalog.select("", limit=1000)
+    }
+    raise StoreError(
+        "run-not-found",
+        f"No run in {lab_folder} is called {reference!r}.",
+        suggestion(reference, known) or "luxmeter runs lists them.",
+    )
+
+
+def _at_path(reference: str) -> Run:
+    return Run(Path(reference).expanduser().absolute())

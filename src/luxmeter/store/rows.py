@@ -1,0 +1,54 @@
+"""What lists show of a run, and what the index takes in of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run as lists show it."""
+
+    id: str
+    name: str
+    state: str
+    created_ns: int
+    ended_ns: int | None
+    archived: bool
+    note: str
+    host: str
+    params_json: str = field(repr=False)
+    metrics_json: str = field(repr=False)
+    tags_json: str = field(repr=False)
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long it took; None while it has not ended."""
+        return None if self.ended_ns is None else (self.ended_ns - self.created_ns) / 1e9
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Parameters, flat: `optim.lr`."""
+        return dict(json.loads(self.params_json))
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """Each metric's n, last, last_step, min, max; None where it is not a number."""
+        return dict(json.loads(self.metrics_json))
+
+    @property
+    def tags(self) -> list[str]:
+        """Its tags."""
+        return list(json.loads(self.tags_json))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the index takes in of one run."""
+
+    row: RunRow
+    params: dict[str, Any]
+    metrics: dict[str, dict[str, Any]]
+    recheck: bool  # running, or lost as far as a clock tells: look again next time

@@ -1,0 +1,277 @@
+"""Tables on disk: Arrow segments while they grow, one Parquet file when they are finished.
+
+A table is a folder. Each writing process appends to segment files of its own; a segment is a row of small
+complete Arrow IPC streams, one a flush. A reader takes every whole stream and stops at a torn one, so that a
+process killed while writing costs only the piece it was writing.
+
+Format history
+1: `<writer>-<nnnn>.arrows` (concatenated IPC streams) and `table.parquet`, whose key-value metadata holds
+   `luxmeter.segments`, a JSON list of [segment file, rows] that were folded in. A segment named there is
+   ignored: it is left over from a crash between the rename and the removal. When rows were sorted, the column
+   `_order` holds the place each had before.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from luxmeter.files import sync_folder
+
+FORMAT = 1
+PARQUET = "table.parquet"
+ORDER = "_order"
+_SEGMENTS = b"luxmeter.segments"
+_MAX_SEGMENT_BYTES = 256 * 1024 * 1024
+
+
+class SegmentWriter:
+    """Appends record batches to a table's folder. One object a process: `writer` names its files."""
+
+    def __init__(self, folder: Path, *, writer: str | None = None) -> None:
+        self.folder = folder
+        self.writer = writer or f"{os.getpid()}-{secrets.token_hex(3)}"
+        self._number = -1
+        self._file: io.FileIO | None = None
+        self._end = 0
+
+    def append(self, rows: pa.RecordBatch | pa.Table) -> int:
+        """Write `rows` as one piece; returns its bytes. A failed write leaves the table as it was, and raises."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            if isinstance(rows, pa.Table):
+                stream.write_table(rows)
+            else:
+                stream.write_batch(rows)
+        piece = memoryview(sink.getvalue())
+        file = self._open_file()
+        try:
+            written = 0
+            while written < len(piece):
+                written += file.write(piece[written:]) or 0
+        except OSError:
+            self._cut_back()
+            raise
+        self._end += len(piece)
+        if self._end >= _MAX_SEGMENT_BYTES:
+            self.close()
+        return len(piece)
+
+    def sync(self) -> None:
+        """Wait until what was appended is on the disk itself."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file at hand; a later append starts a new one."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open_file(self) -> io.FileIO:
+        if self._file is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._number += 1
+            path = self.folder / f"{self.writer}-{self._number:04}.arrows"
+            self._file = io.FileIO(path, "xb")
+            self._end = 0
+        return self._file
+
+    def _cut_back(self) -> None:
+        """Take the half-written piece off again, or leave the file and go on in a new one."""
+        assert self._file is not None
+        try:
+            self._file.truncate(self._end)
+            self._file.seek(self._end)
+        except OSError:
+            self.close()
+
+
+def read_segments(
+    folder: Path, *, columns: Sequence[str] | None = None, where: Any = None
+) -> pa.Table | None:
+    """All rows of the table in the order they were written (or sorted, once compacted); None if it has none.
+
+    `where` is a pyarrow.compute expression. Columns that a batch lacks are null.
+    """
+    parts: list[pa.Table] = []
+    for path in _parquet_files(folder):
+        table = pq.read_table(path, columns=list(columns) if columns else None, filters=where)
+        parts.append(table.drop_columns([ORDER]) if ORDER in table.column_names else table)
+    for path in _live_segments(folder):
+        batches = [batch for batch, _ in _pieces(path, 0)]
+        if batches:
+            table = pa.concat_tables(batches, promote_options="permissive")
+            table = table.filter(where) if where is not None else table
+            parts.append(table.select([c for c in columns if c in table.column_names]) if columns else table)
+    if not parts:
+        return None
+    return pa.concat_tables([_plain(part) for part in parts], promote_options="permissive")
+
+
+def compact(
+    folder: Path,
+    *,
+    sort_by: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Path | None:
+    """Fold all segments into one Parquet file, durably; a row group a value of `sort_by`. None if there are no rows.
+
+    Segments that another living process may append to are left for a later call. Safe to repeat, and to be killed in.
+    """
+    live = [path for path in _live_segments(folder) if not _still_written(path)]
+    target = folder / PARQUET
+    if not live:
+        _remove_folded(folder)
+        return target if target.exists() else None
+    folded: list[tuple[str, int]] = list(_folded(target)) if target.exists() else []
+    parts: list[pa.Table] = []
+    if target.exists():
+        before = pq.read_table(target)
+        if ORDER in before.column_names:
+            before = before.sort_by(ORDER).drop_columns([ORDER])
+        parts.append(_plain(before))
+    for path in live:
+        batches = [batch for batch, _ in _pieces(path, 0)]
+        folded.append((path.name, sum(batch.num_rows for batch in batches)))
+        parts.extend(_plain(batch) for batch in batches)
+    if not parts:
+        for path in live:  # torn in their first piece: nothing to keep
+            path.unlink(missing_ok=True)
+        return None
+    table = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
+    table = table.replace_schema_metadata(
+        {**(table.schema.metadata or {}), _SEGMENTS: json.dumps(folded).encode()}
+    )
+    _write_parquet(target, table, sort_by, {"compression": "zstd", **(options or {})})
+    _remove_folded(folder)
+    return target
+
+
+class Follower:
+    """Reads a growing table: each `new()` gives the rows that came since the last, and only those."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bytes: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
+
+    def new(self) -> pa.Table | None:
+        """The new rows, None if there are none."""
+        parts: list[pa.Table] = []
+        for path in _live_segments(self._folder):
+            for batch, end in _pieces(path, self._bytes.get(path.name, 0)):
+                self._bytes[path.name] = end
+                self._rows[path.name] = self._rows.get(path.name, 0) + batch.num_rows
+                parts.append(_plain(batch))
+        parts.extend(self._compacted_since())
+        return pa.concat_tables(parts, promote_options="permissive") if parts else None
+
+    def _compacted_since(self) -> Iterator[pa.Table]:
+        """What reached Parquet before this follower saw it as a segment."""
+        target = self._folder / PARQUET
+        if not target.exists():
+            return
+        folded = _folded(target)
+        if all(self._rows.get(name, 0) >= rows for name, rows in folded):
+            return
+        table = pq.read_table(target)
+        if ORDER in table.column_names:
+            table = table.sort_by(ORDER).drop_columns([ORDER])
+        start = 0
+        for name, rows in folded:
+            seen = self._rows.get(name, 0)
+            if seen < rows:
+                yield _plain(table.slice(start + seen, rows - seen))
+                self._rows[name] = rows
+            start += rows
+
+
+def _write_parquet(target: Path, table: pa.Table, sort_by: str | None, options: dict[str, Any]) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(3)}")
+    try:
+        if sort_by is None:
+            pq.write_table(table, temporary, **options)
+        else:
+            # Grouped by first sight, not by alphabet: sorting small codes is ten times faster than sorting text.
+            codes = table.column(sort_by).combine_chunks().dictionary_encode().indices.to_numpy()
+            order = np.argsort(codes, kind="stable")
+            table = table.take(order).append_column(ORDER, pa.array(order.astype(np.int64)))
+            ends = np.cumsum(np.bincount(codes))
+            with pq.ParquetWriter(temporary, table.schema, **options) as writer:
+                for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+                    writer.write_table(table.slice(start, stop - start), row_group_size=1 << 20)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+        sync_folder(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Dictionary columns as what they stand for: pieces have dictionaries of their own."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(i, field.name, table.column(i).cast(field.type.value_type))
+    return table
+
+
+def _pieces(path: Path, start: int) -> Iterator[tuple[pa.Table, int]]:
+    """Each whole piece from byte `start` with the byte behind it; ends at the first that is not whole."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            while start < size:
+                file.seek(start)
+                try:
+                    with pa.ipc.open_stream(file) as reader:
+                        table = reader.read_all()
+                except (pa.ArrowInvalid, OSError, EOFError):
+                    return
+                start = file.tell()
+                yield table, start
+    except FileNotFoundError:
+        return  # compacted meanwhile
+
+
+def _parquet_files(folder: Path) -> list[Path]:
+    return [folder / PARQUET] if (folder / PARQUET).exists() else []
+
+
+def _folded(parquet: Path) -> list[tuple[str, int]]:
+    metadata = pq.read_schema(parquet).metadata or {}
+    return [(name, rows) for name, rows in json.loads(metadata.get(_SEGMENTS, b"[]"))]
+
+
+def count_rows(folder: Path) -> int:
+    """How many rows the table has."""
+    live = sum(batch.num_rows for path in _live_segments(folder) for batch, _ in _pieces(path, 0))
+    return int(live + sum(pq.read_metadata(path).num_rows for path in _parquet_files(folder)))
+
+
+def _still_written(path: Path) -> bool:
+    """Whether the segment belongs to another living process of this machine (its number begins the name)."""
+    number = path.name.split("-", 1)[0]
+    return number.isdigit() and int(number) != os.getpid() and psutil.pid_exists(int(number))
+
+
+def _live_segments(folder: Path) -> list[Path]:
+    folded = {name for parquet in _parquet_files(folder) for name, _ in _folded(parquet)}
+    return sorted(path for path in folder.glob("*.arrows") if path.name not in folded)
+
+
+def _remove_folded(folder: Path) -> None:
+    for parquet in _parquet_files(folder):
+        for name, _ in _folded(parquet):
+            (folder / name).unlink(missing_ok=True)

@@ -1,0 +1,349 @@
+"""A run while it is written. Logging costs the caller one queue entry; the background thread does the rest."""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from luxmeter.errors import StoreError, UsageError, warn_once
+from luxmeter.files import write_file, write_json
+from luxmeter.store import background, layout, points
+from luxmeter.store.blobs import BlobPool
+from luxmeter.store.journal import announce
+from luxmeter.store.liveness import TOUCH_EVERY_S
+from luxmeter.store.marks import Marks
+from luxmeter.store.segments import SegmentWriter, compact
+from luxmeter.store.values import number_of, object_of
+
+_MAX_PENDING_BYTES = 64 * 1024 * 1024  # kept in memory while the disk refuses; then the oldest is given up
+STATES = ("running", "finished", "failed", "interrupted", "lost")
+
+
+class RunWriter:
+    """A run of this process. Made by `Lab.create_run`; a context manager that records how it ended."""
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any], lab_folder: Path) -> None:
+        self.folder = folder
+        self.id: str = identity["id"]
+        self.name: str = identity["name"]
+        self.marks = Marks(folder, lab_folder)
+        self._lab_folder = lab_folder
+        self._pool = BlobPool(lab_folder)
+        self._owner = os.getpid()
+        self._queue: deque[points.Point] = deque()
+        self._append = self._queue.append
+        self._objects: deque[tuple[Any, ...]] = deque()
+        self._tables: dict[str, SegmentWriter] = {}
+        self._pending: deque[tuple[str, pa.RecordBatch]] = deque()
+        self._pending_bytes = 0
+        self._summaries: dict[str, points.Summary] = {}
+        self._auto_steps: dict[str, int] = {}
+        self._trouble: tuple[str, str, str] | None = None
+        self._gone = False
+        self._touched = 0.0
+        self._lock = threading.Lock()
+        self.lost_rows = 0
+        self.state = "running"
+        (folder / layout.ALIVE).touch()
+        background.add(self)
+
+    # -- what training calls ------------------------------------------------------------------------------------
+
+    def metric(self, key: str, value: Any, step: int | None = None) -> None:
+        """Log one value: a point if it is one number, else an object. Without a step: counted a key, from 0."""
+        if value.__class__ is not float:
+            number = number_of(value)
+            if number is None:
+                self._log_object(key, value, step)
+                return
+            value = number
+        if step.__class__ is not int:
+            step = self._step(key, step)
+        self._append((key, value, step, time.time_ns()))
+        if self._trouble is not None:
+            self._tell()
+
+    def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Log several values of one step: `run.log({"loss": 0.3, "acc": 0.9}, step=7)`."""
+        now = time.time_ns()
+        append = self._append
+        known_step = step.__class__ is int
+        for key, value in values.items():
+            if value.__class__ is float and known_step:
+                append((key, value, step, now))  # type: ignore[arg-type]
+            else:
+                self.metric(key, value, step)
+        if self._trouble is not None:
+            self._tell()
+
+    def append_rows(self, table: str, rows: pa.RecordBatch) -> None:
+        """Append rows to a table of the caller's own. Written by the background thread."""
+        with self._lock:
+            self._keep(table, rows)
+
+    # -- what is written at once --------------------------------------------------------------------------------
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """The run's parameters, nested as they are."""
+        write_json(self.folder / layout.PARAMS, dict(params))
+        announce(self._lab_folder, self.id)
+
+    def set_environment(self, environment: Mapping[str, Any]) -> None:
+        """What the run ran on."""
+        write_json(self.folder / layout.ENVIRONMENT, dict(environment))
+
+    def put_file(self, name: str, content: bytes | str | Path) -> Path:
+        """Put a file into the run, whole or not at all: bytes, text, or a copy of the file at a path."""
+        target = inside(self.folder / layout.FILES, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        data = content.read_bytes() if isinstance(content, Path) else content
+        write_file(target, data.encode() if isinstance(data, str) else data)
+        return target
+
+    def put_blob(self, body: bytes | Path) -> str:
+        """Keep content under its SHA-256, once for all runs of the lab; returns that name."""
+        return self._pool.put(body, self.folder)
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write out what is buffered now, and tell if that does not work."""
+        self.drain()
+        if self._trouble is not None:
+            self._tell()
+
+    def finish(self, state: str = "finished", *, error: str = "") -> None:
+        """End the run: everything on disk, tables compacted, status written. Once; later calls do nothing."""
+        if state not in STATES or state in ("running", "lost"):
+            raise UsageError(
+                "run-end-state", f"A run cannot end as {state!r}.", "Use finished, failed or interrupted."
+            )
+        if self.state != "running":
+            return
+        self._append = self._refuse
+        self.drain()
+        background.remove(self)
+        self.state = state
+        if os.getpid() != self._owner:
+            return  # a forked child writes its rows; the end of the run is its parent's
+        try:
+            self._close(state, error)
+        except OSError as problem:
+            self._blame(problem)
+        if self._trouble is not None:
+            self._tell()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with an exception: interrupted for Ctrl-C, else failed, with the traceback."""
+        state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        self.finish(state, error="".join(traceback.format_exception(error)))
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None or (isinstance(error, SystemExit) and not error.code):
+            self.finish()
+        else:
+            self.fail(error)
+
+    # -- the background thread's side ---------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Write what is buffered. Raises nothing: trouble is told at the user's next call."""
+        with self._lock:
+            try:
+                self._collect()
+                self._write_pending()
+                self._sign_of_life()
+            except OSError as problem:
+                self._blame(problem)
+            except Exception as problem:  # noqa: BLE001  (a broken value must not end the writer of all runs)
+                self._trouble = (
+                    "store-internal",
+                    f"Run {self.id}: {type(problem).__name__} while writing: {problem}.",
+                    "The rows at hand were left out; please report it.",
+                )
+
+    def after_fork(self) -> None:
+        """In a child: the parent writes what was buffered; the first point logged here starts a writer of its own."""
+        self._lock = threading.Lock()
+        self._queue = deque()
+        self._objects = deque()
+        self._pending = deque()
+        self._pending_bytes = 0
+        self._tables = {}
+        self._summaries = {}
+        if self.state == "running":
+            self._append = self._first_in_child
+
+    def at_exit(self) -> None:
+        """The program ended and nobody finished the run."""
+        import sys
+
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, BaseException):
+            self.fail(error)
+        else:
+            self.finish()
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _step(self, key: str, step: Any) -> int:
+        if step is None:
+            step = self._auto_steps.get(key, -1) + 1
+            self._auto_steps[key] = step
+            return int(step)
+        try:
+            return operator.index(step.item() if hasattr(step, "item") else step)
+        except TypeError:
+            raise UsageError(
+                "step-not-integer", f"{key!r} has the step {step!r}.", "A step is an integer."
+            ) from None
+
+    def _log_object(self, key: str, value: Any, step: Any) -> None:
+        stored = object_of(key, value)
+        blob = self.put_blob(stored.body) if stored.body else ""
+        row = (key, self._step(key, step), time.time_ns(), stored.kind, stored.text, blob, stored.suffix)
+        if self.state != "running":
+            self._refuse(row)
+        self._objects.append(row)
+        if self._append == self._first_in_child:  # a forked child whose first value is an object
+            self._append = self._queue.append
+            background.add(self)
+
+    def _first_in_child(self, point: points.Point) -> None:
+        self._append = self._queue.append
+        self._append(point)
+        background.add(self)
+
+    def _refuse(self, point: Any) -> None:
+        raise StoreError(
+            "run-ended",
+            f"Run {self.id} has ended ({self.state}); {point[0]!r} cannot be logged to it.",
+            "Log before the end, or start a new run.",
+        )
+
+    def _collect(self) -> None:
+        taken = points.take(self._queue)
+        if taken:
+            self._keep(layout.METRICS, points.to_batch(taken, self._summaries))
+        if self._objects:
+            rows = [self._objects.popleft() for _ in range(len(self._objects))]
+            self._keep(layout.OBJECTS, points.to_object_batch(rows))
+
+    def _keep(self, table: str, batch: pa.RecordBatch) -> None:
+        self._pending.append((table, batch))
+        self._pending_bytes += batch.nbytes
+        while self._pending_bytes > _MAX_PENDING_BYTES and len(self._pending) > 1:
+            _, dropped = self._pending.popleft()
+            self._pending_bytes -= dropped.nbytes
+            self.lost_rows += dropped.num_rows
+
+    def _write_pending(self) -> None:
+        if self._gone:
+            self.lost_rows += sum(batch.num_rows for _, batch in self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
+            return
+        wrote = False
+        while self._pending:
+            table, batch = self._pending[0]
+            if table not in self._tables:
+                self._tables[table] = SegmentWriter(self.folder / layout.TABLES / table)
+            self._tables[table].append(batch)
+            self._pending.popleft()
+            self._pending_bytes -= batch.nbytes
+            wrote = True
+        if wrote and self._summaries and os.getpid() == self._owner:
+            self._write_summary()
+
+    def _write_summary(self) -> None:
+        write_json(self.folder / layout.SUMMARY, {key: s.record() for key, s in self._summaries.items()})
+
+    def _sign_of_life(self) -> None:
+        now = time.monotonic()
+        if now - self._touched < TOUCH_EVERY_S or self._gone:
+            return
+        # Not touch(): a file that is not there means that somebody removed the run, and it stays removed.
+        os.utime(self.folder / layout.ALIVE)
+        self._touched = now
+
+    def _close(self, state: str, error: str) -> None:
+        for writer in self._tables.values():
+            writer.close()
+        if self._gone:
+            return
+        with self._lock:
+            compact_run(self.folder)
+            if self._summaries:
+                write_json(self.folder / layout.SUMMARY, points.final_summary(self.folder, self._summaries))
+            status = {"state": state, "ended_ns": time.time_ns(), "error": error, "lost_rows": self.lost_rows}
+            write_json(self.folder / layout.STATUS, status, durable=True)
+        announce(self._lab_folder, self.id)
+
+    def _blame(self, problem: OSError) -> None:
+        if not self.folder.exists():
+            self._gone = True
+            self._trouble = (
+                "run-folder-gone",
+                f"The folder of run {self.id} is gone ({self.folder}).",
+                "What is logged from now on is not kept; training goes on.",
+            )
+            return
+        self._trouble = (
+            "store-cannot-write",
+            f"Run {self.id} cannot be written: {problem.strerror or problem} ({problem.filename or self.folder}).",
+            "Make room or give rights: what was logged waits in memory (up to 64 MB) and is tried again each second; "
+            "training goes on.",
+        )
+
+    def _tell(self) -> None:
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            slug, what, next_step = trouble
+            warn_once(slug, what, next_step, key=self.id, stacklevel=4)
+
+
+def inside(folder: Path, name: str | Path) -> Path:
+    """`folder / name`, refused if that would lie outside of `folder`."""
+    relative = Path(name)
+    if (
+        relative.is_absolute()
+        or ".." in relative.parts
+        or not relative.parts
+        or "\\" in str(name)
+        or "\0" in str(name)
+    ):
+        raise UsageError(
+            "name-outside",
+            f"The file name {str(name)!r} points outside of the run.",
+            "Use a relative name without '..'.",
+        )
+    return folder / relative
+
+
+def compact_run(run_folder: Path) -> None:
+    """Fold every table of an ended run into Parquet. Segments of a forked child that still writes are left."""
+    for folder in sorted((run_folder / layout.TABLES).glob("*")):
+        if folder.name == layout.METRICS:
+            compact(folder, sort_by="key", options=points.METRIC_PARQUET)
+        else:
+            compact(folder)
+
+
+def tables_of(run_folder: Path) -> Iterable[str]:
+    """The names of a run's tables."""
+    return sorted(path.name for path in (run_folder / layout.TABLES).glob("*") if path.is_dir())

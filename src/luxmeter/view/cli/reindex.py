@@ -1,0 +1,47 @@
+"""`luxmeter reindex` and `luxmeter gc`: the upkeep of a lab."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from luxmeter.render.tables import print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+
+    @app.command(epilog="Example: luxmeter reindex")
+    def reindex(as_json: bool = typer.Option(False, "--json", help="For machines.")) -> None:
+        """Make the index anew from the runs' directories."""
+        from luxmeter.store import Lab
+
+        lab = Lab.open(create=False)
+        count = lab.reindex()
+        lab.close()
+        if as_json:
+            print_json({"lab": str(lab.folder), "runs": count})
+        else:
+            sys.stdout.write(f"The index of {lab.folder} holds {count} runs\n")
+
+    @app.command(epilog="Example: luxmeter gc --keep-trash")
+    def gc(
+        keep_trash: bool = typer.Option(
+            False, "--keep-trash", help="Leave removed runs where they can be restored."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="For machines."),
+    ) -> None:
+        """Compact what lost runs left behind; empty the trash; remove content that no run has any more."""
+        from luxmeter.store import Lab
+
+        lab = Lab.open(create=False)
+        done = lab.gc(empty_trash=not keep_trash)
+        lab.close()
+        if as_json:
+            print_json(done)
+        else:
+            sys.stdout.write(
+                f"{lab.folder}: compacted {done['compacted']} runs, removed {done['trashed']} from the trash, "
+                f"{done['half_made']} half-made, {done['blobs']} unused blobs\n"
+            )

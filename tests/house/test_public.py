@@ -1,0 +1,59 @@
+"""Every public name is typed, documented and shown in an example that the tests run."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import luxmeter
+
+REPOSITORY = Path(__file__).parent.parent.parent
+NAMES = [name for name in luxmeter.__all__ if name != "__version__"]
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_documented(name: str) -> None:
+    value = getattr(luxmeter, name)
+    assert inspect.getdoc(value), f"{name} has no docstring"
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in (REPOSITORY / "docs").glob("*.md"))
+    assert re.search(rf"\b{name}\b", pages), f"no page of docs/ mentions {name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_shown_in_an_example(name: str) -> None:
+    shown = "\n".join(path.read_text(encoding="utf-8") for path in EXAMPLES)
+    pattern = rf"(\blux\.{name}\b|from luxmeter import [^\n]*\b{name}\b)"
+    assert re.search(pattern, shown), f"no example uses {name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_typed(name: str) -> None:
+    value = getattr(luxmeter, name)
+    if not inspect.isfunction(value):
+        return
+    signature = inspect.signature(value)
+    assert signature.return_annotation is not inspect.Signature.empty
+    bare = [p.name for p in signature.parameters.values() if p.annotation is inspect.Parameter.empty]
+    assert not bare, f"{name}: parameters without a type: {bare}"
+
+
+def test_dir_and_unknown_names() -> None:
+    assert set(NAMES) <= set(dir(luxmeter))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        luxmeter.no_such_name
+
+
+@pytest.mark.parametrize("path", [p for p in EXAMPLES if p.name != "demo.py"], ids=lambda p: p.stem)
+def test_example_runs(path: Path, tmp_path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= 60, f"{path.name} has {lines} lines"
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

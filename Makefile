@@ -40,6 +40,9 @@ test-peers: peers
 bench: setup peers
 	@for script in benchmarks/*.py; do echo "=== $$script"; .venv-peers/bin/python $$script || exit 1; done
 
+sanitize: setup
+	@$(BIN)/python tools/sanitize.py
+
 soak: setup
 	@$(BIN)/python -m pytest -q -m soak
 

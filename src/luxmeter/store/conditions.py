@@ -79,14 +79,14 @@ _COLUMNS = {
 }
 
 
-def where_clause(expression: Expression) -> Any:
-    """The expression as a condition on `runs`."""
+def where_clause(expression: Expression, lab: str) -> Any:
+    """The expression as a condition on `runs` of one lab."""
     if isinstance(expression, Both):
-        left, right = where_clause(expression.left), where_clause(expression.right)
+        left, right = where_clause(expression.left, lab), where_clause(expression.right, lab)
         return sa.and_(left, right) if expression.word == "and" else sa.or_(left, right)
     if isinstance(expression, Not):
-        return sa.not_(where_clause(expression.inner))
-    return _condition(expression)
+        return sa.not_(where_clause(expression.inner, lab))
+    return _condition(expression, lab)
 
 
 def order_by(query: sa.Select[Any], sort: Sequence[tuple[Field, bool]]) -> sa.Select[Any]:
@@ -104,24 +104,25 @@ def order_by(query: sa.Select[Any], sort: Sequence[tuple[Field, bool]]) -> sa.Se
     return query.order_by(runs.c.created_ns.desc())
 
 
-def _condition(condition: Condition) -> Any:
+def _condition(condition: Condition, lab: str) -> Any:
+    # The lab is a constant in the inner selects, not runs.lab: a select that refers to the outer row is run again
+    # for each of 10,000 runs.
     field, op, value = condition.field, condition.op, condition.value
     if field.kind == "tag":
-        inner = sa.select(tags.c.run).where(
-            tags.c.lab == runs.c.lab, _compare(tags.c.tag, "=" if op == "!=" else op, str(value))
-        )
+        test = _compare(tags.c.tag, "=" if op == "!=" else op, str(value))
+        inner = sa.select(tags.c.run).where(tags.c.lab == lab, test)
         return sa.not_(runs.c.id.in_(inner)) if op == "!=" else runs.c.id.in_(inner)
     if field.kind == "param":
         number = isinstance(value, bool | int | float) and op != "~"
         column = params.c.number if number else params.c.text
         test = _compare(column, op, float(value) if number else str(value))
         return runs.c.id.in_(
-            sa.select(params.c.run).where(params.c.lab == runs.c.lab, params.c.key == field.name, test)
+            sa.select(params.c.run).where(params.c.lab == lab, params.c.key == field.name, test)
         )
     if field.kind == "metric":
         test = _compare(metrics.c[field.part], op, value)
         return runs.c.id.in_(
-            sa.select(metrics.c.run).where(metrics.c.lab == runs.c.lab, metrics.c.key == field.name, test)
+            sa.select(metrics.c.run).where(metrics.c.lab == lab, metrics.c.key == field.name, test)
         )
     if field.kind == "archived":
         return runs.c.archived.is_(bool(value)) if op == "=" else runs.c.archived.is_not(bool(value))

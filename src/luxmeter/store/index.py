@@ -96,7 +96,7 @@ class Index:
         if archived is not None:
             query = query.where(runs.c.archived.is_(archived))
         if expression is not None:
-            query = query.where(where_clause(expression))
+            query = query.where(where_clause(expression, self._lab))
         query = order_by(query, sort)
         if limit is not None:
             query = query.limit(limit)
@@ -116,7 +116,9 @@ class Index:
 
             if exact := ids(runs.c.id == reference):
                 return [(exact[0], "id")]
-            prefixed = [(id_, "prefix") for id_ in ids(runs.c.id.startswith(reference, autoescape=True))]
+            # A range, not LIKE: that could not use the key.
+            beginning = (runs.c.id >= reference) & (runs.c.id < reference + "\U0010ffff")
+            prefixed = [(id_, "prefix") for id_ in ids(beginning)]
             named = [(id_, "name") for id_ in ids(runs.c.name == reference)]
             tagged = sa.select(tags.c.run).where(tags.c.lab == self._lab, tags.c.tag == reference)
             return named or [(id_, "tag") for id_ in ids(runs.c.id.in_(tagged))] or prefixed

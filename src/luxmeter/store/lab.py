@@ -93,7 +93,7 @@ class Lab:
         if environment:
             write_json(folder / layout.ENVIRONMENT, dict(environment))
         # The identity comes last: a folder without one is a run that was never begun, and gc removes it.
-        write_json(folder / layout.IDENTITY, identity, durable=True)
+        write_json(folder / layout.IDENTITY, identity)
         run = RunWriter(folder, identity, self.folder)
         if tags:
             run.marks.tag(*tags)

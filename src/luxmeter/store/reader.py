@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from luxmeter.errors import StoreError, suggestion
 from luxmeter.files import from_json, read_json
@@ -103,7 +102,7 @@ class Run:
         """The names of its tables."""
         return list(tables_of(self.folder))
 
-    def table(self, name: str, *, columns: list[str] | None = None, where: Any = None) -> pa.Table:
+    def table(self, name: str, *, columns: list[str] | None = None) -> pa.Table:
         """A table as Arrow. `metrics` and `objects` are there, empty, even if nothing was logged."""
         known = {layout.METRICS: METRIC_SCHEMA, layout.OBJECTS: OBJECT_SCHEMA}
         if name not in known and name not in self.tables():
@@ -113,7 +112,7 @@ class Run:
                 suggestion(name, [*self.tables(), *known])
                 or f"It has: {', '.join(self.tables()) or 'none'}.",
             )
-        table = read_segments(self.folder / layout.TABLES / name, columns=columns, where=where)
+        table = read_segments(self.folder / layout.TABLES / name, columns=columns)
         if table is not None:
             return table
         empty = known[name].empty_table() if name in known else pa.table({})
@@ -133,7 +132,7 @@ class Run:
         """The points of one metric: step, value, time_ns, in the order they were logged."""
         columns = ["step", "value", "time_ns"]
         table = read_segments(
-            self.folder / layout.TABLES / layout.METRICS, columns=columns, where=pc.field("key") == key
+            self.folder / layout.TABLES / layout.METRICS, columns=columns, only=("key", key)
         )
         if table is None or not table.num_rows:
             raise StoreError(

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from luxmeter.files import sync_folder
@@ -98,25 +99,44 @@ class SegmentWriter:
 
 
 def read_segments(
-    folder: Path, *, columns: Sequence[str] | None = None, where: Any = None
+    folder: Path, *, columns: Sequence[str] | None = None, only: tuple[str, str] | None = None
 ) -> pa.Table | None:
-    """All rows of the table in the order they were written (or sorted, once compacted); None if it has none.
+    """All rows of the table in the order they were written (or grouped, once compacted); None if it has none.
 
-    `where` is a pyarrow.compute expression. Columns that a batch lacks are null.
+    `only=("key", "loss")` gives the rows with that value in that column. Columns that a piece lacks are null.
     """
+    wanted = None if columns is None else [*columns, *([only[0]] if only and only[0] not in columns else [])]
     parts: list[pa.Table] = []
     for path in _parquet_files(folder):
-        table = pq.read_table(path, columns=list(columns) if columns else None, filters=where)
+        table = _read_parquet(path, wanted, only)
         parts.append(table.drop_columns([ORDER]) if ORDER in table.column_names else table)
     for path in _live_segments(folder):
-        batches = [batch for batch, _ in _pieces(path, 0)]
-        if batches:
-            table = pa.concat_tables(batches, promote_options="permissive")
-            table = table.filter(where) if where is not None else table
-            parts.append(table.select([c for c in columns if c in table.column_names]) if columns else table)
+        for piece, _ in _pieces(path, 0):
+            table = _plain(piece)
+            parts.append(table.select([c for c in wanted if c in table.column_names]) if wanted else table)
     if not parts:
         return None
-    return pa.concat_tables([_plain(part) for part in parts], promote_options="permissive")
+    table = pa.concat_tables(parts, promote_options="permissive")
+    if only is not None:
+        matches = pc.equal(table.column(only[0]), only[1])
+        table = table if pc.all(matches).as_py() else table.filter(matches)
+    return table.select(list(columns)) if columns is not None else table
+
+
+def _read_parquet(path: Path, columns: list[str] | None, only: tuple[str, str] | None) -> pa.Table:
+    """The row groups that may hold the value: a grouped table has groups of one value each."""
+    with pq.ParquetFile(path) as file:
+        groups: Sequence[int] = range(file.num_row_groups)
+        if only is not None:
+            place = file.schema_arrow.get_field_index(only[0])
+            groups = [
+                i for i in groups if _may_hold(file.metadata.row_group(i).column(place).statistics, only[1])
+            ]
+        return file.read_row_groups(list(groups), columns=columns)
+
+
+def _may_hold(statistics: Any, value: str) -> bool:
+    return statistics is None or not statistics.has_min_max or statistics.min <= value <= statistics.max
 
 
 def compact(
@@ -206,7 +226,9 @@ def _write_parquet(target: Path, table: pa.Table, sort_by: str | None, options: 
             # Grouped by first sight, not by alphabet: sorting small codes is ten times faster than sorting text.
             codes = table.column(sort_by).combine_chunks().dictionary_encode().indices.to_numpy()
             order = np.argsort(codes, kind="stable")
-            table = table.take(order).append_column(ORDER, pa.array(order.astype(np.int64)))
+            if (codes[1:] < codes[:-1]).any():
+                table = table.take(order)
+            table = table.append_column(ORDER, pa.array(order.astype(np.int64)))
             ends = np.cumsum(np.bincount(codes))
             with pq.ParquetWriter(temporary, table.schema, **options) as writer:
                 for start, stop in zip([0, *ends[:-1]], ends, strict=True):

@@ -119,12 +119,14 @@ def number_of(value: Any) -> Any:
         return _float(value.reshape(())[()]) if value.size == 1 and value.dtype.kind in "biuf" else None
     torch = sys.modules.get("torch")  # a value can only be a tensor if somebody imported it
     if torch is not None and isinstance(value, torch.Tensor):
-        if value.numel() != 1 or value.is_complex():
+        tensor = torch._C.TensorBase  # the methods underneath: a trace shows the user's calls, not these
+        if tensor.numel(value) != 1 or tensor.is_complex(value):
             return None
-        one = value.detach()
         # Reading a device's value now would wait for the device. The copy is queued behind the work that makes
         # the value, and is read by the background writer.
-        return float(one.item()) if one.device.type == "cpu" else one.clone()
+        if value.device.type == "cpu":
+            return float(tensor.item(value))
+        return tensor.clone(tensor.detach(value))
     if hasattr(value, "asnumpy"):  # MindSpore
         return number_of(value.asnumpy())
     return None

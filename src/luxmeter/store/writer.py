@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,8 +40,8 @@ class RunWriter:
         self._lab_folder = lab_folder
         self._pool = BlobPool(lab_folder)
         self._owner = os.getpid()
-        self._queue: deque[points.Point] = deque()
-        self._append = self._queue.append
+        self._queue: points.Queue = []
+        self._put: Callable[[tuple[Any, ...]], None] = self._queue.extend
         self._objects: deque[tuple[Any, ...]] = deque()
         self._tables: dict[str, SegmentWriter] = {}
         self._pending: deque[tuple[str, pa.RecordBatch]] = deque()
@@ -69,18 +69,18 @@ class RunWriter:
             value = number
         if step.__class__ is not int:
             step = self._step(key, step)
-        self._append((key, value, step, time.time_ns()))
+        self._put((key, value, step, time.time_ns()))
         if self._trouble is not None:
             self._tell()
 
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Log several values of one step: `run.log({"loss": 0.3, "acc": 0.9}, step=7)`."""
         now = time.time_ns()
-        append = self._append
+        put = self._put
         known_step = step.__class__ is int
         for key, value in values.items():
             if value.__class__ is float and known_step:
-                append((key, value, step, now))  # type: ignore[arg-type]
+                put((key, value, step, now))
             else:
                 self.metric(key, value, step)
         if self._trouble is not None:
@@ -130,7 +130,7 @@ class RunWriter:
             )
         if self.state != "running":
             return
-        self._append = self._refuse
+        self._put = self._refuse
         self.drain()
         background.remove(self)
         self.state = state
@@ -180,14 +180,14 @@ class RunWriter:
     def after_fork(self) -> None:
         """In a child: the parent writes what was buffered; the first point logged here starts a writer of its own."""
         self._lock = threading.Lock()
-        self._queue = deque()
+        self._queue = []
         self._objects = deque()
         self._pending = deque()
         self._pending_bytes = 0
         self._tables = {}
         self._summaries = {}
         if self.state == "running":
-            self._append = self._first_in_child
+            self._put = self._first_in_child
 
     def at_exit(self) -> None:
         """The program ended and nobody finished the run."""
@@ -220,16 +220,16 @@ class RunWriter:
         if self.state != "running":
             self._refuse(row)
         self._objects.append(row)
-        if self._append == self._first_in_child:  # a forked child whose first value is an object
-            self._append = self._queue.append
+        if self._put == self._first_in_child:  # a forked child whose first value is an object
+            self._put = self._queue.extend
             background.add(self)
 
-    def _first_in_child(self, point: points.Point) -> None:
-        self._append = self._queue.append
-        self._append(point)
+    def _first_in_child(self, point: tuple[Any, ...]) -> None:
+        self._put = self._queue.extend
+        self._put(point)
         background.add(self)
 
-    def _refuse(self, point: Any) -> None:
+    def _refuse(self, point: tuple[Any, ...]) -> None:
         raise StoreError(
             "run-ended",
             f"Run {self.id} has ended ({self.state}); {point[0]!r} cannot be logged to it.",

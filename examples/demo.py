@@ -59,9 +59,12 @@ def main() -> None:
     lab = Lab.open(Path("demo"))
     params = {"lr": 3e-3, "width": 16, "batch": 64, "epochs": 5}
     console.rule("1. train a classifier of digits under tracing, and keep the run")
-    with lab.create_run("digits", params=params, environment=collect()) as run, activate(run):
-        with lux.trace() as trace:
-            model = train(params, run)
+    with (
+        lab.create_run("digits", params=params, environment=collect()) as run,
+        activate(run),
+        lux.trace() as trace,
+    ):
+        model = train(params, run)
     row = lab.runs(limit=1)[0]
     accuracy = row.metrics["accuracy"]
     console.print(

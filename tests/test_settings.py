@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 from pathlib import Path
 
 import pytest
@@ -93,4 +92,8 @@ def test_two_writers_lose_nothing() -> None:
     for writer in writers:
         writer.join()
     assert len(globs.scope("global")) == 100
-    assert not [name for name in os.listdir(globs.glob_fn.parent) if "tmp" in name]
+    assert not [
+        path
+        for path in globs.glob_fn.parent.iterdir()
+        if path.name.startswith(".settings.json.") and path.suffix != ".lock"
+    ]

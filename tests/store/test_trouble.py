@@ -13,10 +13,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from luxmeter.errors import LuxmeterWarning, StoreError
-from luxmeter.store import Lab, Run, SegmentWriter, read_segments
+from luxmeter.store import Image, Lab, Run, SegmentWriter, read_segments
 from luxmeter.store.liveness import Process, is_alive
 
 WRITER = """
@@ -167,6 +168,22 @@ def test_disk_full_for_ever_gives_up_the_oldest_and_says_so(
     kept = lab.find("latest")
     assert kept.status["lost_rows"] == run.lost_rows
     assert kept.table("metrics").num_rows + run.lost_rows == 201
+
+
+def test_objects_and_files_on_a_full_disk(lab: Lab) -> None:
+    run = lab.create_run("a")
+    (lab.folder / "blobs").write_text("a file where a folder must be")  # nothing can be pooled
+    with pytest.warns(LuxmeterWarning, match="store-cannot-write"):
+        run.metric("picture", Image(np.zeros((4, 4))), 1)  # training goes on
+    with pytest.raises(StoreError, match="file-not-put"):
+        run.put_blob(b"asked for")
+    (run.folder / "files").write_text("")
+    with pytest.raises(StoreError, match=r"'x\.txt' cannot be put"):
+        run.put_file("x.txt", b"asked for")
+    run.metric("x", 1.0)
+    run.finish()
+    assert lab.find("latest").summary["x"]["n"] == 1
+    assert lab.find("latest").status["lost_rows"] == 1
 
 
 def test_run_folder_removed_while_running(lab: Lab) -> None:

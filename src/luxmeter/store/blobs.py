@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import time
 from pathlib import Path
 
 from luxmeter.errors import StoreError
@@ -48,9 +49,11 @@ class BlobPool:
             _copy(pooled, target)
         return name
 
-    def unused(self) -> list[Path]:
-        """Pooled blobs that no run links any more (none are reported where the file system has no links)."""
-        return [path for path in sorted(self.folder.glob("*/*")) if path.stat().st_nlink == 1]
+    def unused(self, *, older_than_s: float = 3600) -> list[Path]:
+        """Pooled blobs that no run links any more. Young ones may just be on their way into a run."""
+        old = time.time() - older_than_s
+        found = ((path, path.stat()) for path in sorted(self.folder.glob("*/*")))
+        return [path for path, seen in found if seen.st_nlink == 1 and seen.st_ctime < old]
 
 
 def read_blob(run_folder: Path, name: str) -> bytes:

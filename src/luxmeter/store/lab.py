@@ -176,12 +176,12 @@ class Lab:
         """Make the index anew from the directories; returns how many runs it holds."""
         return self.catalog.rebuild()
 
-    def gc(self, *, empty_trash: bool = True) -> dict[str, int]:
+    def gc(self, *, empty_trash: bool = True, older_than_s: float = 3600) -> dict[str, int]:
         """Compact what lost runs left, remove the trash, half-made runs and blobs that no run has any more."""
         done = {"compacted": 0, "half_made": 0, "trashed": 0, "blobs": 0}
         for folder in sorted((self.folder / layout.RUNS).iterdir()):
             if not (folder / layout.IDENTITY).is_file():
-                if time.time() - folder.stat().st_mtime > 3600:  # younger: perhaps just being made
+                if time.time() - folder.stat().st_mtime > older_than_s:  # younger: perhaps just being made
                     shutil.rmtree(folder, ignore_errors=True)
                     done["half_made"] += 1
             elif list(folder.glob("tables/*/*.arrows")) and Run(folder, self.folder).state != "running":
@@ -191,7 +191,7 @@ class Lab:
             for folder in sorted((self.folder / layout.TRASH).iterdir()):
                 shutil.rmtree(folder)
                 done["trashed"] += 1
-        for blob in self.pool.unused():
+        for blob in self.pool.unused(older_than_s=older_than_s):
             blob.unlink()
             done["blobs"] += 1
         return done

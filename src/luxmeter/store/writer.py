@@ -105,14 +105,20 @@ class RunWriter:
     def put_file(self, name: str, content: bytes | str | Path) -> Path:
         """Put a file into the run, whole or not at all: bytes, text, or a copy of the file at a path."""
         target = inside(self.folder / layout.FILES, name)
-        target.parent.mkdir(parents=True, exist_ok=True)
         data = content.read_bytes() if isinstance(content, Path) else content
-        write_file(target, data.encode() if isinstance(data, str) else data)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_file(target, data.encode() if isinstance(data, str) else data)
+        except OSError as problem:
+            raise self._cannot_put(name, problem) from problem
         return target
 
     def put_blob(self, body: bytes | Path) -> str:
         """Keep content under its SHA-256, once for all runs of the lab; returns that name."""
-        return self._pool.put(body, self.folder)
+        try:
+            return self._pool.put(body, self.folder)
+        except OSError as problem:
+            raise self._cannot_put("a blob", problem) from problem
 
     # -- the end ------------------------------------------------------------------------------------------------
 
@@ -131,8 +137,8 @@ class RunWriter:
         if self.state != "running":
             return
         self._put = self._refuse
-        self.drain()
         background.remove(self)
+        self.drain()  # after the thread has gone: what another thread put in at the last moment is taken too
         self.state = state
         if os.getpid() != self._owner:
             return  # a forked child writes its rows; the end of the run is its parent's
@@ -215,7 +221,13 @@ class RunWriter:
 
     def _log_object(self, key: str, value: Any, step: Any) -> None:
         stored = object_of(key, value)
-        blob = self.put_blob(stored.body) if stored.body else ""
+        try:
+            blob = self._pool.put(stored.body, self.folder) if stored.body else ""
+        except OSError as problem:  # training goes on without this one
+            self.lost_rows += 1
+            self._blame(problem)
+            self._tell()
+            return
         row = (key, self._step(key, step), time.time_ns(), stored.kind, stored.text, blob, stored.suffix)
         if self.state != "running":
             self._refuse(row)
@@ -239,7 +251,12 @@ class RunWriter:
     def _collect(self) -> None:
         taken = points.take(self._queue)
         if taken:
-            self._keep(layout.METRICS, points.to_batch(taken, self._summaries))
+            try:
+                batch = points.to_batch(taken, self._summaries)
+            except Exception:
+                self.lost_rows += len(taken) // 4
+                raise
+            self._keep(layout.METRICS, batch)
         if self._objects:
             rows = [self._objects.popleft() for _ in range(len(self._objects))]
             self._keep(layout.OBJECTS, points.to_object_batch(rows))
@@ -308,6 +325,13 @@ class RunWriter:
             f"Run {self.id} cannot be written: {problem.strerror or problem} ({problem.filename or self.folder}).",
             "Make room or give rights: what was logged waits in memory (up to 64 MB) and is tried again each second; "
             "training goes on.",
+        )
+
+    def _cannot_put(self, name: str, problem: OSError) -> StoreError:
+        return StoreError(
+            "file-not-put",
+            f"{name!r} cannot be put into run {self.id}: {problem.strerror or problem}.",
+            "Make room or give rights; the run itself goes on.",
         )
 
     def _tell(self) -> None:

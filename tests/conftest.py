@@ -81,7 +81,8 @@ def _torch_bindings() -> dict[str, int] | None:
         f"{place}.{name}": id(value)
         for place, namespace in places.items()
         for name, value in vars(namespace).items()
-        if callable(value) and name not in ("__getattr__",)
+        # torch replaces manual_seed itself when torch._dynamo is imported for the first time.
+        if callable(value) and name not in ("__getattr__", "manual_seed")
     }
 
 

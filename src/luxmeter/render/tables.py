@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
-
-from luxmeter.files import to_json
 
 
 def print_table(
@@ -34,7 +33,7 @@ def print_table(
 def print_json(value: Any, *, stream: IO[str] | None = None) -> None:
     """Print a value for machines: one JSON document."""
     out = stream if stream is not None else sys.stdout
-    out.write(json.dumps(to_json(value), indent=1, ensure_ascii=False) + "\n")
+    out.write(json.dumps(_for_machines(value), indent=1, ensure_ascii=False) + "\n")
 
 
 def cell(value: Any) -> str:
@@ -46,3 +45,17 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value)
+
+
+def _for_machines(value: Any) -> Any:
+    """Plain JSON that any program reads: tuples are lists, what is not a number is null, other things are text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _for_machines(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_for_machines(item) for item in value]
+    item = getattr(value, "item", None)  # NumPy scalars
+    return _for_machines(item()) if callable(item) else str(value)

@@ -1,0 +1,83 @@
+"""Where a search is kept while it goes: its state file, and its run in the lab."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from luxmeter.model.plainnet.candidates import Candidate
+from luxmeter.model.plainnet.state import SearchState, save_state
+from luxmeter.store import Lab, RunWriter
+
+STATE_FILE = "search.json"
+"""The state among the files of a run."""
+
+
+class Keeper:
+    """Saves a search at the end of each generation, and records how it ended."""
+
+    def __init__(self, run: RunWriter | None, path: Path | None) -> None:
+        self._run = run
+        self.path = path
+        self.run_id = None if run is None else run.id
+
+    @classmethod
+    def open(
+        cls,
+        state: SearchState,
+        settings: dict[str, Any],
+        *,
+        lab: Lab | None,
+        path: str | Path | None,
+        keep: bool,
+    ) -> Keeper:
+        """Begin a run if one is to be kept; a search that goes on names the run it goes on from as its parent."""
+        place = None if path is None else Path(path)
+        if not keep:
+            return cls(None, place)
+        own = lab if lab is not None else Lab.open()
+        try:
+            run = own.create_run("search", params=settings, parent=state.run_id, kind="search")
+        finally:
+            if lab is None:
+                own.close()
+        state.run_id = run.id
+        return cls(run, place if place is not None else run.folder / "files" / STATE_FILE)
+
+    def generation(self, state: SearchState, row: dict[str, float]) -> None:
+        """Log a generation and save."""
+        if self._run is not None:
+            self._run.log(row, step=len(state.history))
+        self._save(state)
+
+    def end(self, state: SearchState, *, interrupted: bool) -> None:
+        """Save for good."""
+        self._save(state)
+        if self._run is not None:
+            self._run.finish("interrupted" if interrupted else "finished")
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None and self._run is not None:
+            self._run.fail(error)
+
+    def _save(self, state: SearchState) -> None:
+        if self.path is not None:
+            save_state(self.path, state)
+        if self._run is not None and state.population:
+            self._run.put_file("best.txt", state.population[0].structure + "\n")
+            self._run.put_file("population.csv", _table(state.population))
+
+
+def _table(population: list[Candidate]) -> str:
+    text = io.StringIO()
+    table = csv.DictWriter(text, [one.name for one in fields(Candidate)], lineterminator="\n")
+    table.writeheader()
+    table.writerows(asdict(candidate) for candidate in population)
+    return text.getvalue()

@@ -1,0 +1,124 @@
+"""`luxmeter search`: look for a better architecture within budgets."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from luxmeter.errors import UsageError
+from luxmeter.view.cli.zen import numbers, structure_text
+
+if TYPE_CHECKING:
+    from luxmeter.model.plainnet import SearchResult
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(
+        epilog="Example: luxmeter search 'SuperConvK3BNRELU(3,8,1,1)SuperResK3K3(8,16,2,8,1)' --params 1e5; "
+        "go on: luxmeter search --resume latest --generations 32"
+    )
+    def search(
+        start: str = typer.Argument("", help="The structure string to start from, or a file that holds one."),
+        params: float | None = typer.Option(None, help="Most parameters: 1e6."),
+        flops: float | None = typer.Option(None, help="Most multiply-adds of one image: 400e6."),
+        layers: int | None = typer.Option(None, help="Most sub-layers."),
+        latency_ms: float | None = typer.Option(
+            None, help="Longest forward pass of one image on this machine."
+        ),
+        population: int = typer.Option(32, help="Candidates kept; steps in a generation."),
+        generations: int | None = typer.Option(None, help="How long.  [default: 16]"),
+        input_size: str = typer.Option("16,3,32,32", "--input", "-i", help="Batch, channels, height, width."),
+        classes: int | None = typer.Option(10, help="Classes of the classifier that is counted."),
+        se: bool = typer.Option(False, "--se", help="Build all residual blocks with squeeze and excitation."),
+        score: str = typer.Option("zen", help="zen, naswot, synflow or grad_norm."),
+        seed: int = typer.Option(0, help="All randomness comes from it."),
+        resume: str = typer.Option("", help="Go on with a search: a run, or the file of its state."),
+        top: int = typer.Option(5, help="Candidates shown."),
+        as_json: bool = typer.Option(False, "--json", help="For machines."),
+    ) -> None:
+        """Change a structure step by step and keep what scores best within budgets. Ctrl-C stops; it can go on."""
+        from luxmeter.model import plainnet
+
+        if resume:
+            if start:
+                raise UsageError(
+                    "search-start",
+                    "A search that goes on has its start already.",
+                    "Give --resume or a structure, not both.",
+                )
+            result = plainnet.resume_search(_state_file(resume), generations=generations)
+        else:
+            if not start:
+                raise UsageError(
+                    "search-start",
+                    "There is no structure to start from.",
+                    "Give a structure string, or --resume.",
+                )
+            latency_s = None if latency_ms is None else latency_ms / 1e3
+            result = plainnet.search(
+                structure_text(start).strip(),
+                budget=plainnet.Budget(params=params, flops=flops, layers=layers, latency_s=latency_s),
+                options=plainnet.SearchOptions(
+                    population=population,
+                    generations=16 if generations is None else generations,
+                    input_size=numbers(input_size),
+                    num_classes=classes,
+                    use_se=se,
+                    score=score,
+                    seed=seed,
+                ),
+            )
+        _show(result, top=top, as_json=as_json)
+
+
+def _state_file(reference: str) -> Path:
+    if Path(reference).is_file():
+        return Path(reference)
+    from luxmeter.store import Lab
+
+    lab = Lab.open(create=False)
+    try:
+        return lab.find(reference).file("search.json")
+    finally:
+        lab.close()
+
+
+def _show(result: SearchResult, *, top: int, as_json: bool) -> None:
+    from luxmeter.render.tables import print_json, print_table
+
+    if as_json:
+        print_json(
+            {
+                "run": result.run_id,
+                "state": str(result.state_path),
+                "interrupted": result.interrupted,
+                "evaluated": result.evaluated,
+                "population": [asdict(candidate) for candidate in result.population],
+                "history": list(result.history),
+            }
+        )
+        return
+    timed = any(candidate.latency_s is not None for candidate in result.population)
+    columns = ["score", "params", "FLOPs", "layers", *(["latency ms"] if timed else [])]
+    rows = [
+        [
+            round(c.score, 2),
+            c.params,
+            c.flops,
+            c.layers,
+            *([round((c.latency_s or 0) * 1e3, 3)] if timed else []),
+        ]
+        for c in result.population[:top]
+    ]
+    print_table(columns, rows)
+    sys.stdout.write(
+        f"best: {result.best.structure}\n{result.evaluated} networks scored; run {result.run_id}\n"
+    )
+    if result.interrupted:
+        sys.stdout.write(f"stopped early; go on with: luxmeter search --resume {result.run_id}\n")

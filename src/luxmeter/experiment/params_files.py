@@ -1,0 +1,279 @@
+"""Parameters in files: YAML, TOML and JSON, by suffix. Nothing in a file is ever evaluated.
+
+YAML reads plain words by the rules of the command line (luxmeter.literal): `1e-3` is a number, and dates,
+`on`, `007` and hashes stay the text they are, which YAML 1.1 would turn into something else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+
+from luxmeter.errors import UsageError
+from luxmeter.files import write_file
+from luxmeter.literal import parse, show
+
+_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
+_NODE_LIMIT = 1_000_000  # a few lines of YAML aliases can stand for billions of values
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The values of a file, as nested dicts."""
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise UsageError(
+            "params-file-kind",
+            f"{path} is neither YAML, TOML nor JSON by its suffix {path.suffix!r}.",
+            f"Use one of {', '.join(_READERS)}.",
+        )
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            "params-file-unreadable",
+            f"{path} cannot be read: {error.strerror or error}.",
+            "Check the path; it is taken from the current folder.",
+        ) from error
+    if len(raw) > _SIZE_LIMIT_BYTES:
+        raise UsageError(
+            "params-file-large",
+            f"{path} has {len(raw)} bytes.",
+            f"A file of parameters may have {_SIZE_LIMIT_BYTES}; keep data in a file of its own.",
+        )
+    try:
+        values = reader(raw.decode("utf-8-sig"))
+        _count(values, 0)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise UsageError(
+            "params-file-damaged",
+            f"{path} cannot be understood: {what}.",
+            "Correct the place that the message names.",
+        ) from error
+    if not isinstance(values, dict):
+        raise UsageError(
+            "params-file-shape",
+            f"{path} holds {type(values).__name__}, not names with values.",
+            "At its top a file of parameters has lines such as `lr: 0.01`.",
+        )
+    return values
+
+
+def write(values: Mapping[str, Any], path: Path, *, suffix: str | None = None) -> Path:
+    """Write nested dicts; a value that could not be read back is refused and nothing is written."""
+    kind = (suffix or path.suffix).lower()
+    writer = _WRITERS.get(kind)
+    if writer is None:
+        raise UsageError(
+            "params-file-kind",
+            f"{path} is neither YAML, TOML nor JSON by its suffix {path.suffix!r}.",
+            f"Use one of {', '.join(_WRITERS)}.",
+        )
+    text = writer(values)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, text.encode())
+    return path
+
+
+def as_json(values: Mapping[str, Any]) -> str:
+    """The values as JSON; what JSON cannot hold is refused with its name."""
+    return json.dumps(plain(values, fallback=None), indent=2, ensure_ascii=False) + "\n"
+
+
+def plain(
+    value: Any, *, fallback: Callable[[Any], Any] | None, name: str = "", keep_tuples: bool = False
+) -> Any:
+    """The value in terms of dict, list, str, int, float, bool and None; anything else by `fallback`, or refused."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, Mapping):
+        return {
+            str(key): plain(v, fallback=fallback, name=f"{name}.{key}".lstrip("."), keep_tuples=keep_tuples)
+            for key, v in value.items()
+        }
+    if isinstance(value, list | tuple | set | frozenset):
+        ordered = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        items = [plain(v, fallback=fallback, name=name, keep_tuples=keep_tuples) for v in ordered]
+        return tuple(items) if keep_tuples and isinstance(value, tuple) else items
+    if isinstance(value, enum.Enum):
+        return plain(value.value, fallback=fallback, name=name)
+    if isinstance(value, int | float | str):  # subclasses
+        return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
+    if isinstance(value, PurePath):
+        return str(value)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and isinstance(value, numpy.generic):
+        return value.item()
+    if torch is not None and isinstance(value, torch.device | torch.dtype):
+        return str(value)
+    if fallback is not None:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            return plain({"kind": type(value).__name__, **fields}, fallback=fallback, name=name)
+        return fallback(value)
+    raise UsageError(
+        "param-not-writable",
+        f"{name or 'The value'} is of type {type(value).__name__!r}, which a file of parameters cannot hold.",
+        "Keep a name or numbers in the parameters and build the object from them.",
+    )
+
+
+# YAML
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain words are read by luxmeter.literal, and a name that comes twice is an error."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {"<": [("tag:yaml.org,2002:merge", yaml.SafeLoader.yaml_implicit_resolvers["<"][0][1])]}  # noqa: RUF012  # fmt: skip
+
+    def construct_word(self, node: yaml.ScalarNode) -> Any:
+        if node.style is not None:
+            return node.value
+        return None if node.value in ("", "~") else parse(node.value)
+
+    def construct_names(self, node: yaml.MappingNode) -> Any:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the name {key.value!r} comes twice", key.start_mark
+                    )
+                seen.add(key.value)
+        values: dict[Any, Any] = {}
+        yield values
+        self.flatten_mapping(node)
+        for key, value in node.value:
+            name = self.construct_object(key, deep=True)
+            if not isinstance(name, str | int) or isinstance(name, bool):
+                name = key.value if isinstance(key, yaml.ScalarNode) else str(name)
+            values[name] = self.construct_object(value, deep=True)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:str", _Loader.construct_word)
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_names)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` reads back: text in quotes wherever a plain word would become something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _yaml_text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    read_back = parse(value)
+    safe = (
+        type(read_back) is str
+        and read_back == value
+        and value == value.strip()
+        and value not in ("", "~", "<<")
+    )
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if safe else '"')
+
+
+def _yaml_word(dumper: yaml.SafeDumper, value: Any) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", show(value), style="")
+
+
+_Dumper.yaml_implicit_resolvers = {}
+_Dumper.add_representer(str, _yaml_text)
+for _kind in (int, float, bool, type(None), tuple):
+    _Dumper.add_representer(_kind, _yaml_word)
+
+
+def _read_yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader) or {}
+
+
+def _write_yaml(values: Mapping[str, Any]) -> str:
+    held = plain(values, fallback=None, keep_tuples=True)
+    return yaml.dump(held, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False)
+
+
+# JSON and TOML
+
+
+def _read_json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_no_duplicates)
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r} comes twice")
+    return values
+
+
+def _write_toml(values: Mapping[str, Any]) -> str:
+    held = plain(values, fallback=None)
+    lines: list[str] = []
+    _toml_table(held, (), lines)
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _toml_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
+    for name, value in table.items():
+        if not isinstance(value, dict):
+            lines.append(f"{_toml_key(name)} = {_toml_value(value, '.'.join((*path, name)))}")
+    for name, value in table.items():
+        if isinstance(value, dict):
+            lines += ["", f"[{'.'.join(_toml_key(part) for part in (*path, name))}]"]
+            _toml_table(value, (*path, name), lines)
+
+
+def _toml_key(name: str) -> str:
+    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
+    return name if bare else json.dumps(name)
+
+
+def _toml_value(value: Any, name: str) -> str:
+    if value is None:
+        raise UsageError(
+            "param-not-writable",
+            f"{name} is None, which TOML cannot hold.",
+            "Write YAML or JSON, or leave it out.",
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(v, name) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml_key(k)} = {_toml_value(v, name)}" for k, v in value.items()) + "}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+def _count(value: Any, seen: int) -> int:
+    """How many values there are when every alias is written out; too many is an error."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    seen += 1
+    if seen > _NODE_LIMIT:
+        raise ValueError(f"it stands for more than {_NODE_LIMIT} values")
+    for item in inner:
+        seen = _count(item, seen)
+    return seen
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    ".yaml": _read_yaml,
+    ".yml": _read_yaml,
+    ".toml": tomllib.loads,
+    ".json": _read_json,
+}
+_WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    ".yaml": _write_yaml,
+    ".yml": _write_yaml,
+    ".toml": _write_toml,
+    ".json": as_json,
+}

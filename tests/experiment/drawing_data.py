@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import warm_torch  # noqa: F401
 
 import luxmeter as lux
 

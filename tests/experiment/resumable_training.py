@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import warm_torch  # noqa: F401
 from torch import nn
 
 import luxmeter as lux

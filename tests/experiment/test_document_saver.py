@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-import warm_torch  # noqa: F401
 
 
 def test_random_seed_snippet(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +59,9 @@ def test_saver_snippet(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[29] == [f"sav/model.{i:06d}.pth" for i in range(10)]
     for names in (lines[9], lines[19], lines[29]):
         for name in names:
-            assert json.loads(Path(name + ".json").read_text())["info"] == {"b": int(Path(name).name.split(".")[-2])}
+            assert json.loads(Path(name + ".json").read_text())["info"] == {
+                "b": int(Path(name).name.split(".")[-2])
+            }
     assert saver.load_keypoint(4) == ({"a": 4}, {"b": 4})
     assert saver.load_latest_checkpoint().checkpoint == {"a": 9}
     assert saver.load_model(0).info == {"b": 0}

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import warm_torch  # noqa: F401
 from drawing_data import Drawing, three_epochs, through_a_file, told
 from torch.utils.data import (
     BatchSampler,

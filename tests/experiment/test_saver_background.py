@@ -13,7 +13,6 @@ from typing import IO, Any
 
 import pytest
 import torch
-import warm_torch  # noqa: F401
 
 import luxmeter as lux
 from luxmeter.errors import CheckpointError

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import warm_torch  # noqa: F401
 
 import luxmeter as lux
 from luxmeter.errors import CheckpointError, LuxmeterWarning, MissingNameError, UsageError

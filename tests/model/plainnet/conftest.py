@@ -7,10 +7,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-# torch.manual_seed is another object once this is imported, which torch's FLOP counter does on first use; the
-# guard of tests/conftest.py would take that for something left patched.
-import torch._dynamo
-
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:

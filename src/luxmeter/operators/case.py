@@ -1,0 +1,228 @@
+"""An operator with its signature, and a collection of them: kept as data, never as pickled code.
+
+File format `operators`, version 1: JSON lines in UTF-8. The first line says what the file is; every further line is
+one case: {"op", "args", "kwargs", "count", "total_ns", "where", "source"}, arguments as in `signature_json`.
+History: 1, the first.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, overload
+
+from luxmeter.errors import UsageError, suggestion
+from luxmeter.files import write_file
+from luxmeter.signature import Signature
+from luxmeter.signature_json import signature_from_json, to_json
+
+VERSION = 1
+_WHAT = "luxmeter operators"
+_MOST_PLACES = 20  # where it was called from: enough to find it again
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator as it was called: its name, what it was given, how often, how long in total, from where."""
+
+    op: str
+    signature: Signature
+    count: int = 1
+    total_ns: int | None = None
+    where: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its inputs."""
+        return self.signature.size_bytes
+
+    def __str__(self) -> str:
+        return f"{self.op}({self.signature})"
+
+
+class Operators:
+    """Distinct cases, in an order; has a length, can be iterated and sliced, filtered, merged and saved."""
+
+    def __init__(self, cases: Iterable[Case] = ()) -> None:
+        """Equal cases are counted together."""
+        together: dict[tuple[str, Signature], Case] = {}
+        for case in cases:
+            key = (case.op, case.signature)
+            together[key] = _sum(together[key], case) if key in together else case
+        self._cases = tuple(together.values())
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def __iter__(self) -> Iterator[Case]:
+        return iter(self._cases)
+
+    @overload
+    def __getitem__(self, index: int) -> Case: ...
+    @overload
+    def __getitem__(self, index: slice) -> Operators: ...
+    def __getitem__(self, index: int | slice) -> Case | Operators:
+        return Operators(self._cases[index]) if isinstance(index, slice) else self._cases[index]
+
+    def __add__(self, other: Operators) -> Operators:
+        return Operators([*self, *other])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operators) and self._cases == other._cases
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} operators of {len({c.op for c in self})} names, {sum(c.count for c in self)} calls>"
+
+    @property
+    def total_ns(self) -> int:
+        """The time of all cases that were timed."""
+        return sum(case.total_ns or 0 for case in self)
+
+    def share(self, case: Case) -> float:
+        """A case's part of the total time (of the calls, where no times are known)."""
+        if self.total_ns:
+            return (case.total_ns or 0) / self.total_ns
+        return case.count / max(1, sum(c.count for c in self))
+
+    def top(self, n: int) -> Operators:
+        """The n cases with most time; with most calls where no times are known."""
+        ranked = sorted(self, key=lambda c: (c.total_ns or 0, c.count), reverse=True)
+        return Operators(ranked[:n])
+
+    def filter(self, *, name: str | None = None, module: str | None = None) -> Operators:
+        """Those whose name matches, and that were called from a matching module path (patterns such as `*conv*`).
+
+        A pattern that matches nothing is an error, with the nearest name.
+        """
+        kept = list(self)
+        if name is not None:
+            kept = [c for c in kept if _matches(c.op, name)]
+            if not kept:
+                known = {part for c in self for part in (c.op, c.op.rpartition(".")[2])}
+                raise UsageError(
+                    "no-such-operator",
+                    f"None of the {len(self)} operators is called {name!r}.",
+                    suggestion(name, known) or "Patterns such as '*conv*' work, too.",
+                )
+        if module is not None:
+            found = [c for c in kept if any(_matches(place, module) for place in c.where)]
+            if not found:
+                known = {place for c in kept for place in c.where}
+                raise UsageError(
+                    "no-such-module",
+                    f"None of these operators was called from {module!r}.",
+                    suggestion(module, known) or "Look at the `where` of the cases.",
+                )
+            kept = found
+        return Operators(kept)
+
+    def save(self, path: str | Path) -> Path:
+        """Write all cases to one file, whole or not at all."""
+        path = Path(path)
+        head = {"what": _WHAT, "version": VERSION, "cases": len(self)}
+        lines = [json.dumps(head), *(json.dumps(case_to_json(case), allow_nan=False) for case in self)]
+        write_file(path, ("\n".join(lines) + "\n").encode())
+        return path
+
+
+def load_operators(path: str | Path) -> Operators:
+    """The operators in a file: our own format, or one of those that `foreign` reads.
+
+    >>> ops = load_operators("operators.jsonl")  # doctest: +SKIP
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            first = file.readline(1 << 16)
+    except OSError as error:
+        raise UsageError(
+            "operators-unreadable", f"{path} cannot be read: {error.strerror or error}.", "Check the path."
+        ) from error
+    head = _head(first)
+    if head is None:
+        from luxmeter.operators.foreign import load_foreign
+
+        return load_foreign(path).operators
+    if not isinstance(head["version"], int) or head["version"] > VERSION:
+        raise UsageError(
+            "operators-newer",
+            f"{path} has version {head['version']!r} of the operators format; this Luxmeter reads up to {VERSION}.",
+            "Update Luxmeter, or save the operators again with this one.",
+        )
+    cases = []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        next(file)
+        for number, line in enumerate(file, 2):
+            try:
+                cases.append(case_from_json(json.loads(line)))
+            except (ValueError, KeyError, TypeError) as error:
+                what = error.what if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+                raise UsageError(
+                    "operators-damaged",
+                    f"{path}, line {number}, is no case of an operator. {what}",
+                    "Remove that line, or extract the operators again.",
+                ) from error
+    if len(cases) != head.get("cases", len(cases)):
+        raise UsageError(
+            "operators-damaged",
+            f"{path} promises {head['cases']} cases and holds {len(cases)}.",
+            "It was cut off: copy it or extract the operators again.",
+        )
+    return Operators(cases)
+
+
+def _head(line: bytes) -> dict[str, Any] | None:
+    try:
+        head = json.loads(line)
+    except ValueError:
+        return None
+    return head if isinstance(head, dict) and head.get("what") == _WHAT and "version" in head else None
+
+
+def case_to_json(case: Case) -> dict[str, Any]:
+    """A case as one line of the file."""
+    said: dict[str, Any] = {"op": case.op, **to_json(case.signature), "count": case.count}
+    if case.total_ns is not None:
+        said["total_ns"] = case.total_ns
+    if case.where:
+        said["where"] = list(case.where)
+    if case.source:
+        said["source"] = case.source
+    return said
+
+
+def case_from_json(said: Any) -> Case:
+    """What `case_to_json` made of a case, read back; ValueError if it is none."""
+    if not isinstance(said, dict) or not isinstance(said.get("op"), str):
+        raise ValueError("it has no 'op'")
+    said = dict(said)
+    op, count, total_ns = said.pop("op"), said.pop("count", 1), said.pop("total_ns", None)
+    where, source = said.pop("where", []), said.pop("source", "")
+    if type(count) is not int or not isinstance(total_ns, int | None) or not isinstance(where, list):
+        raise ValueError("count and total_ns are whole numbers, where is a list")
+    return Case(op, signature_from_json(said), count, total_ns, tuple(map(str, where)), str(source))
+
+
+def _sum(a: Case, b: Case) -> Case:
+    times = [t for t in (a.total_ns, b.total_ns) if t is not None]
+    where = tuple(dict.fromkeys((*a.where, *b.where)))[:_MOST_PLACES]
+    return replace(
+        a,
+        count=a.count + b.count,
+        total_ns=sum(times) if times else None,
+        where=where,
+        source=a.source
+        if a.source == b.source
+        else ", ".join(dict.fromkeys(filter(None, (a.source, b.source)))),
+    )
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """The whole name or its last part matches the pattern."""
+    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.rpartition(".")[2], pattern)

@@ -1,0 +1,93 @@
+"""The same case in another floating-point dtype."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from luxmeter.errors import UsageError, suggestion
+from luxmeter.operators.case import Case
+from luxmeter.signature import (
+    SHORT_DTYPES,
+    Described,
+    DictOf,
+    Facts,
+    ListOf,
+    ModuleSpec,
+    Signature,
+    TensorSpec,
+    Word,
+)
+
+# What people write -> torch's name. The result is spelt as it was asked for.
+_SPELLINGS = {
+    "fp64": "float64", "double": "float64", "fp32": "float32", "float": "float32", "fp16": "float16",
+    "half": "float16", "bf16": "bfloat16",
+    **{short: long for long, short in SHORT_DTYPES.items() if long in ("float64", "float32", "float16")},
+    **{name: name for name in ("float64", "float32", "float16", "bfloat16")},
+}  # fmt: skip
+# Their third argument asks for a float32 result of float16 input, and nothing else.
+_HALF_TO_FLOAT = ("aten._softmax.default", "aten._log_softmax.default")
+_COMPLEX = {"float64": "complex128", "float32": "complex64", "float16": "complex32", "bfloat16": "complex64"}
+
+
+def dtype_named(spelling: str) -> str:
+    """torch's name of a dtype written as fp32, float32, f32, bf16, half ...; `recorded` stays."""
+    name = spelling.removeprefix("torch.")
+    if name == "recorded":
+        return name
+    if name not in _SPELLINGS:
+        raise UsageError(
+            "unknown-dtype",
+            f"{spelling!r} is no floating-point dtype to run operators in.",
+            suggestion(name, _SPELLINGS) or f"Known: {', '.join(sorted(_SPELLINGS))}, recorded.",
+        )
+    return _SPELLINGS[name]
+
+
+def in_dtype(case: Case, dtype: str) -> Case:
+    """The case with every floating-point input in `dtype` (fp32, bf16, ...), integers and masks as they are.
+
+    Complex inputs follow; arguments that name a floating-point dtype do, too. `recorded` changes nothing.
+    """
+    name = dtype_named(dtype)
+    if name == "recorded":
+        return case
+    args = tuple(_value(v, name) for v in case.signature.args)
+    if case.op in _HALF_TO_FLOAT and name != "float16" and len(args) == 3:
+        args = (*args[:2], False)
+    kwargs = tuple((k, _value(v, name)) for k, v in case.signature.kwargs)
+    return replace(case, signature=Signature(args, kwargs, case.signature.ranges))
+
+
+def _value(value: Described, dtype: str) -> Described:
+    if isinstance(value, TensorSpec):
+        return _tensor(value, dtype)
+    if isinstance(value, Word) and value.kind == "dtype":
+        return Word("dtype", _renamed(value.name, dtype))
+    if isinstance(value, tuple):
+        return tuple(_value(v, dtype) for v in value)
+    if isinstance(value, ListOf):
+        return ListOf(tuple(_value(v, dtype) for v in value.items))
+    if isinstance(value, DictOf):
+        return DictOf(tuple((k, _value(v, dtype)) for k, v in value.pairs))
+    if isinstance(value, ModuleSpec):
+        return replace(value, tensors=tuple((k, _tensor(t, dtype)) for k, t in value.tensors))
+    return value
+
+
+def _tensor(t: TensorSpec, dtype: str) -> TensorSpec:
+    name = _renamed(t.dtype, dtype)
+    if name == t.dtype:
+        return t
+    facts = t.facts
+    if name == "float16" and facts is not None and facts.high is not None and facts.low is not None:
+        facts = Facts(
+            max(facts.low, -6e4), min(facts.high, 6e4), facts.density, facts.sorted, facts.sums_to_one
+        )
+    return replace(t, dtype=name, facts=facts)
+
+
+def _renamed(name: str, dtype: str) -> str:
+    if name.startswith(("float", "bfloat")):
+        return dtype
+    return _COMPLEX[dtype] if name.startswith("complex") else name

@@ -1,0 +1,93 @@
+"""The distinct operators of a trace, with how often they ran, how long, and from which module."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from luxmeter.calls import Trace, TraceResult
+from luxmeter.errors import UsageError
+from luxmeter.operators.case import Case, Operators
+from luxmeter.operators.resolve import is_operator
+from luxmeter.signature import Opaque, tensors_in
+
+_CALL = 0
+_RAISED, _INSIDE, _OWN = 1, 2, 32
+_MOST_PLACES = 20
+
+
+def operators_of(trace: Trace | TraceResult) -> Operators:
+    """The operators of a trace: leaf modules, functionals, Tensor methods; by time, the longest first.
+
+    Calls that raised, calls inside other calls and composite modules (their parts are here) are left out, and so
+    is what cannot be rebuilt from its description.
+    """
+    result = trace.result if isinstance(trace, Trace) else trace
+    recording = result.recording
+    if not any(s is not None for s in recording.signatures):
+        raise UsageError(
+            "trace-without-signatures",
+            f"The trace in {result.folder} has no signatures, so its operators are not known.",
+            "Trace with signatures=True.",
+        )
+    counts: dict[int, int] = defaultdict(int)
+    times: dict[int, int] = defaultdict(int)
+    places: dict[int, dict[str, None]] = defaultdict(dict)
+    for signature, module, flags, n, total_ns in _calls(recording):
+        if flags & (_RAISED | _INSIDE | _OWN) or not signature:
+            continue
+        counts[signature] += n
+        times[signature] += total_ns
+        if path := recording.callables[module].path:
+            places[signature][path] = None
+    cases = []
+    for number in sorted(counts, key=lambda s: -times[s]):
+        case = case_of(recording, number)
+        if case is not None:
+            where = case.where or tuple(places[number])[:_MOST_PLACES]
+            cases.append(replace(case, count=counts[number], total_ns=times[number], where=where))
+    return Operators(cases)
+
+
+def case_of(recording: Any, number: int) -> Case | None:
+    """The case behind a signature's number in a recording; None if it is no operator or cannot be rebuilt."""
+    words = recording.signatures[number]
+    if words is None or words.general:
+        return None
+    name = recording.callables[words.callable]
+    if name.kind != _CALL or not is_operator(name.name) or not _rebuildable(words.signature):
+        return None
+    signature = words.signature.with_ranges(words.float_ranges) if words.float_ranges else words.signature
+    return Case(name.name, signature, where=(name.path,) if name.path else (), source="trace")
+
+
+def _calls(recording: Any) -> Any:
+    """(signature, module, flags, count, nanoseconds), equal ones together."""
+    if recording.totals:
+        for row in recording.totals:
+            yield row.signature, 0, row.flags, row.n, row.total_ns
+        return
+    e = recording.events
+    key = np.stack(
+        [e["signature"].astype(np.int64), e["module"].astype(np.int64), e["flags"].astype(np.int64) & 35]
+    )
+    groups, which, n = np.unique(key, axis=1, return_inverse=True, return_counts=True)
+    total = np.bincount(which.reshape(-1), weights=e["duration_ns"], minlength=groups.shape[1])
+    for (signature, module, flags), count, ns in zip(
+        groups.T.tolist(), n.tolist(), total.tolist(), strict=True
+    ):
+        yield signature, module, flags, count, round(ns)
+
+
+def _rebuildable(signature: Any) -> bool:
+    def opaque(value: Any) -> bool:
+        if isinstance(value, Opaque):
+            return True
+        inside = value if isinstance(value, tuple) else getattr(value, "items", ())
+        return isinstance(inside, tuple) and any(opaque(v) for v in inside)
+
+    values = (*signature.args, *(v for _, v in signature.kwargs))
+    return not any(opaque(v) for v in values) and all(-1 not in t.shape for t in tensors_in(values))

@@ -1,0 +1,209 @@
+"""Mini-models over input scales: `lux.bench_model`, in Python and as a YAML or TOML file.
+
+    bench_model(torch.nn.Linear, ["d_in", "d_out"], [["batch", "d_in"]], {"batch": [1, 8], "d_in": 64, "d_out": [10]})
+
+Names in `model_init_params` and `input_params` take their values from `input_scales`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from luxmeter import environment
+from luxmeter.errors import UsageError, suggestion
+from luxmeter.isolate import Pool
+from luxmeter.operators.dtypes import dtype_named
+from luxmeter.operators.rows import BenchResult, Row, row_of, with_speedup
+from luxmeter.progress import track
+
+ModelLike: TypeAlias = str | Callable[..., Any]
+_BACKENDS = {
+    "pt": "eager",
+    "eager": "eager",
+    "ort": "onnxruntime",
+    "onnxruntime": "onnxruntime",
+    "compile": "compile",
+}
+_FIELDS = ("model", "model_init_params", "input_params", "input_scales", "job_configs", "integer_inputs")
+
+
+def bench_model(
+    model: ModelLike,
+    model_init_params: Sequence[str],
+    input_params: Sequence[Sequence[str | int]],
+    input_scales: Mapping[str, int | Sequence[int]],
+    job_configs: Sequence[str | Sequence[str]] = ("fp32", "pt"),
+    *,
+    integer_inputs: Mapping[int, int | str] | None = None,
+    budget_s: float = 60.0,
+    quiet: bool = False,
+) -> BenchResult:
+    """Measure a mini-model at every combination of scales and configurations.
+
+    `model` is a class, or `package.module:Class`; `job_configs` are pairs such as ("fp16", "ort"), or one pair's words.
+    `integer_inputs` says which inputs are integers below a number or a named scale: {0: "vocabulary"}.
+    """
+    configs = _configs(job_configs)
+    place = _place(model)
+    scales = {name: [v] if isinstance(v, int) else list(v) for name, v in input_scales.items()}
+    _check_names(model_init_params, input_params, integer_inputs or {}, scales)
+    jobs = list(_jobs(place, model_init_params, input_params, integer_inputs or {}, scales, configs))
+    rows: list[Row] = []
+    deadline = time.monotonic() + budget_s
+    with Pool(preload=["luxmeter.operators.mini_work"]) as pool:
+        progress = track(jobs, "benchmarking", quiet=quiet)
+        for left, (base, args) in zip(range(len(jobs), 0, -1), progress, strict=False):
+            share = max(0.02, (deadline - time.monotonic()) / left)
+            outcome = pool.run(
+                "luxmeter.operators.mini_work:bench_mini", {**args, "budget_s": share}, timeout_s=600
+            )
+            found = (
+                outcome.value
+                if outcome.status == "ok"
+                else {"status": outcome.status, "reason": outcome.reason}
+            )
+            rows.append(row_of(base, found))
+    return BenchResult(tuple(with_speedup(rows)), environment.collect(), None, not progress.interrupted)
+
+
+def bench_model_file(path: str | Path, *, csv: str | Path | None = None, **settings: Any) -> BenchResult:
+    """`bench_model` with its arguments from a YAML or TOML file; with `csv`, the rows are written there, too."""
+    path = Path(path)
+    said = _read(path)
+    unknown = [key for key in said if key not in _FIELDS]
+    if unknown:
+        raise UsageError(
+            "bad-model-spec",
+            f"{path} has a field {unknown[0]!r}.",
+            suggestion(unknown[0], _FIELDS) or f"Known: {_FIELDS}.",
+        )
+    missing = [key for key in _FIELDS[:4] if key not in said]
+    if missing:
+        raise UsageError(
+            "bad-model-spec", f"{path} has no {missing[0]!r}.", f"It needs {', '.join(_FIELDS[:4])}."
+        )
+    said["integer_inputs"] = {int(k): v for k, v in said.get("integer_inputs", {}).items()}
+    result = bench_model(**said, **settings)
+    if csv is not None:
+        result.to_csv(csv)
+    return result
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text()
+        if path.suffix == ".toml":
+            import tomllib
+
+            found: Any = tomllib.loads(text)
+        else:
+            import yaml
+
+            found = yaml.safe_load(text)
+    except OSError as error:
+        raise UsageError("bad-model-spec", f"{path} cannot be read: {error}.", "Check the path.") from error
+    except Exception as error:
+        raise UsageError(
+            "bad-model-spec", f"{path} is damaged: {error}.", "Write it as YAML or TOML."
+        ) from error
+    if not isinstance(found, dict):
+        raise UsageError("bad-model-spec", f"{path} holds no fields.", f"It needs {', '.join(_FIELDS[:4])}.")
+    return found
+
+
+def _configs(job_configs: Sequence[str | Sequence[str]]) -> list[tuple[str, str]]:
+    one = all(isinstance(c, str) for c in job_configs)
+    pairs: list[tuple[str, ...]] = [tuple(map(str, c)) for c in ([job_configs] if one else job_configs)]
+    for pair in pairs:
+        if len(pair) != 2 or pair[1] not in _BACKENDS:
+            raise UsageError(
+                "bad-model-spec",
+                f"{pair!r} is no job configuration.",
+                'Write pairs such as ["fp16", "ort"] or ["fp32", "pt"].',
+            )
+        dtype_named(pair[0])
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
+def _place(model: ModelLike) -> dict[str, str]:
+    """Where a worker finds the class: a module, or the file of a script (whose classes alone are taken)."""
+    if isinstance(model, str):
+        module, _, name = model.replace("/", ":").rpartition(":")
+        if not module:
+            module, _, name = model.rpartition(".")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UsageError(
+                "bad-model-spec",
+                f"The model {model!r} cannot be found: {error}.",
+                "Write package.module:Class.",
+            ) from error
+        return {"module": found.__module__ if found.__module__ != "__main__" else module, "name": name}
+    if model.__module__ != "__main__":
+        return {"module": model.__module__, "name": model.__qualname__}
+    return {"source": _source(model), "name": model.__name__}
+
+
+def _source(model: Callable[..., Any]) -> str:
+    """A class of the script itself: its text and the script's imports, so that nothing else of the script runs."""
+    import ast
+
+    try:
+        file = inspect.getsourcefile(model)
+        tree = ast.parse(Path(file or "").read_text())
+    except (OSError, TypeError, SyntaxError) as error:
+        raise UsageError(
+            "bad-model-spec",
+            f"The source of {model.__name__} cannot be read: {error}.",
+            "Put it into a module.",
+        ) from error
+    kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
+    return "\n".join(ast.unparse(node) for node in tree.body if isinstance(node, kinds))
+
+
+def _check_names(
+    init: Sequence[str],
+    inputs: Sequence[Sequence[str | int]],
+    integers: Mapping[int, int | str],
+    scales: Mapping[str, Any],
+) -> None:
+    used = [*init, *(n for shape in inputs for n in shape), *integers.values()]
+    for name in used:
+        if isinstance(name, str) and name not in scales:
+            raise UsageError(
+                "bad-model-spec",
+                f"{name!r} has no values in input_scales.",
+                suggestion(name, scales) or f"Known: {', '.join(scales)}.",
+            )
+    for number in integers:
+        if not 0 <= number < len(inputs):
+            raise UsageError(
+                "bad-model-spec", f"There is no input {number} to be of integers.", "Count from 0."
+            )
+
+
+def _jobs(
+    place: dict[str, str], init: Sequence[str], inputs: Sequence[Sequence[str | int]], integers: Mapping[int, int | str],
+    scales: Mapping[str, list[int]], configs: list[tuple[str, str]],
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:  # fmt: skip
+    for values in itertools.product(*scales.values()):
+        sizes = dict(zip(scales, values, strict=True))
+        shapes = [[n if isinstance(n, int) else sizes[n] for n in shape] for shape in inputs]
+        below = {str(i): n if isinstance(n, int) else sizes[n] for i, n in integers.items()}
+        for dtype, backend in configs:
+            args = {"place": place, "init": [sizes[n] for n in init], "shapes": shapes, "integers": below, "dtype": dtype,
+                    "backend": _BACKENDS[backend]}  # fmt: skip
+            key = hashlib.sha256(json.dumps(args, sort_keys=True).encode()).hexdigest()[:16]
+            yield {
+                "op": place["name"], "signature": ", ".join(f"[{','.join(map(str, s))}]" for s in shapes),
+                "scale": ",".join(f"{k}={v}" for k, v in sizes.items()), "dtype": dtype, "backend": backend, "key": key,
+            }, args  # fmt: skip

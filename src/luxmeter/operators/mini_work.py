@@ -1,0 +1,71 @@
+"""The worker's part of `bench_model`: build the model, make its inputs, measure."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import Any
+
+import torch
+
+from luxmeter.operators.backends import BACKENDS, Unsupported, tensors_of
+from luxmeter.operators.dtypes import dtype_named
+from luxmeter.operators.inputs import Call
+from luxmeter.operators.timer import measure
+from luxmeter.operators.work import costs_of
+
+
+def bench_mini(
+    place: dict[str, str], init: list[int], shapes: list[list[int]], integers: dict[str, int], dtype: str, backend: str,
+    budget_s: float,
+) -> dict[str, Any]:  # fmt: skip
+    """Measure one model at one scale in one configuration."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    wanted = getattr(torch, dtype_named(dtype))
+    model = _class(place)(*init)
+    inputs = [
+        torch.randint(0, integers[str(i)], shape) if str(i) in integers else torch.rand(shape)
+        for i, shape in enumerate(shapes)
+    ]
+    model = model.eval() if isinstance(model, torch.nn.Module) else model
+    with torch.no_grad():
+        reference = tensors_of(model(*inputs))
+        if isinstance(model, torch.nn.Module):
+            model = model.to(wanted)
+        cast = tuple(t.to(wanted) if t.is_floating_point() else t for t in inputs)
+        call = Call(_run, (model, *cast), {})
+        found = costs_of(call)
+        try:
+            prepared = BACKENDS.get(backend)().prepare(call, backward=False, threads=1)
+            got = tensors_of(prepared.run())
+            measured = measure(prepared.run, budget_s=budget_s)
+        except Unsupported as reason:
+            return {**found, "status": "unsupported", "reason": str(reason)}
+    gaps = [(a.double() - b.double()).abs().max() for a, b in zip(got, reference, strict=False) if b.numel()]
+    most = [b.double().abs().max().clamp_min(1e-30) for b in reference if b.numel()]
+    return {
+        **found,
+        "status": measured.status, "reason": measured.why, "times_s": list(measured.times_s),
+        "ci_low_s": measured.interval.low, "ci_high_s": measured.interval.high, "prepare_s": prepared.prepare_s,
+        "max_abs_error": max((float(g) for g in gaps), default=None),
+        "max_rel_error": max((float(g / m) for g, m in zip(gaps, most, strict=False)), default=None),
+    }  # fmt: skip
+
+
+def _run(model: Any, *inputs: Any) -> Any:
+    return model(*inputs)
+
+
+def _class(place: dict[str, str]) -> Any:
+    if "source" not in place:
+        found: Any = importlib.import_module(place["module"])
+        for part in place["name"].split("."):
+            found = getattr(found, part)
+        return found
+    # The user's own class, sent by the user's own process: its text is code as any import would be.
+    module = types.ModuleType("luxmeter_users_script")
+    sys.modules[module.__name__] = module
+    exec(compile(place["source"], "<script>", "exec"), module.__dict__)  # noqa: S102
+    return getattr(module, place["name"])

@@ -1,0 +1,162 @@
+"""The worker's part of a benchmark: one case on one backend, measured and checked -> one row's numbers."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from luxmeter.flops import cost_of, moved_bytes
+from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, tensors_of
+from luxmeter.operators.case import Case, case_from_json, case_to_json
+from luxmeter.operators.dtypes import in_dtype
+from luxmeter.operators.inputs import Call, make_call
+from luxmeter.operators.resolve import plain_name
+from luxmeter.operators.timer import measure
+from luxmeter.signature import describe
+
+# Their outputs differ from run to run: no error can be told.
+_RANDOM = (
+    "rand",
+    "dropout",
+    "bernoulli",
+    "multinomial",
+    "normal",
+    "poisson",
+    "uniform",
+    "exponential",
+    "empty",
+    "Dropout",
+)
+_backends: dict[str, Backend] = {}
+
+
+def bench_one(
+    case: dict[str, Any],
+    *,
+    dtype: str,
+    backend: str,
+    backward: bool,
+    threads: int,
+    budget_s: float,
+    target_ci: float,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Measure one case; `status` is ok, doubtful or unsupported, anything else is raised."""
+    torch.set_num_threads(threads)
+    recorded = case_from_json(case)
+    wanted = in_dtype(recorded, dtype)
+    start = time.perf_counter()
+    torch.manual_seed(seed)
+    call = make_call(wanted, seed=seed)
+    with torch.set_grad_enabled(backward):
+        found: dict[str, Any] = costs_of(call)
+        try:
+            if backend not in _backends:
+                _backends[backend] = BACKENDS.get(backend)()
+            prepared = _backends[backend].prepare(call, backward=backward, threads=threads)
+            errors = _errors(recorded, prepared.run, seed) if not _is_random(wanted) else {}
+            # What preparing took is part of the budget, but something is always left to measure.
+            left = max(budget_s - (time.perf_counter() - start), budget_s * 0.2)
+            measured = measure(prepared.run, budget_s=left, target_ci=target_ci)
+        except Unsupported as reason:
+            return {**found, "status": "unsupported", "reason": str(reason)}
+    return {
+        **found,
+        **errors,
+        "status": measured.status,
+        "reason": measured.why,
+        "times_s": list(measured.times_s),
+        "ci_low_s": measured.interval.low,
+        "ci_high_s": measured.interval.high,
+        "prepare_s": prepared.prepare_s,
+        "memory_bytes": _memory_peak(prepared.run) if backend != "onnxruntime" else None,
+    }
+
+
+def kernels_of(case: dict[str, Any], *, dtype: str, seed: int = 0) -> list[dict[str, Any]]:
+    """The aten kernels one call of a case runs, as cases."""
+    seen = _Kernels()
+    call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
+    with torch.no_grad(), seen:
+        call.run()
+    return [case_to_json(c) for c in seen.cases]
+
+
+class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sums the cost of every aten call, and describes each."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops: int | None = None
+        self.cases: list[Case] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        cost = cost_of(func, args, kwargs, out)
+        if cost is not None:
+            self.flops = (self.flops or 0) + cost.flops
+        self.cases.append(Case(str(func), describe(tuple(args), kwargs), source="kernel"))
+        return out
+
+
+def costs_of(call: Call) -> dict[str, Any]:
+    """FLOPs of one forward call, and the bytes it must move."""
+    counter = _Kernels()
+    state = torch.get_rng_state()
+    with torch.no_grad(), counter:
+        out = call.run()
+    torch.set_rng_state(state)
+    weights = [p for a in call.args if isinstance(a, torch.nn.Module) for p in a.parameters()]
+    return {"flops": counter.flops, "bytes": moved_bytes((*call.args, weights), call.kwargs, out)}
+
+
+def _errors(recorded: Case, run: Any, seed: int) -> dict[str, Any]:
+    """The largest absolute and relative difference to the fp32 eager result on the same inputs."""
+    with torch.no_grad():
+        torch.manual_seed(seed)
+        reference = [
+            t for t in tensors_of(make_call(in_dtype(recorded, "fp32"), seed=seed).run()) if t.numel()
+        ]
+    got = [t.detach() for t in tensors_of(run()) if t.numel()]
+    if len(got) != len(reference) or any(a.shape != b.shape for a, b in zip(got, reference, strict=True)):
+        return {}
+    absolute = relative = 0.0
+    for a, b in zip(got, reference, strict=True):
+        if a.is_complex() or a.layout is not torch.strided:
+            return {}
+        x, y = a.double(), b.double()
+        gap = (x - y).abs()
+        gap = torch.where((x == y) | (x.isnan() & y.isnan()), 0.0, gap)
+        absolute = max(absolute, float(gap.max()))
+        relative = max(relative, float(gap.max() / y.abs().max().clamp_min(1e-30)))
+    return {"max_abs_error": _plain(absolute), "max_rel_error": _plain(relative)}
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _is_random(case: Case) -> bool:
+    return any(word in plain_name(case.op) for word in _RANDOM)
+
+
+def _memory_peak(run: Any) -> int | None:
+    """The most bytes that were allocated at once during one call, as torch's allocator tells."""
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        run()
+    results = getattr(profile.profiler, "kineto_results", None)
+    if results is None:
+        return None
+    now = peak = 0
+    for event in results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak

@@ -1,0 +1,186 @@
+"""Is B slower than A? An answer that refuses to call noise a difference.
+
+Used wherever two things are compared: traces, benchmarks, training runs with several seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from luxmeter.errors import UsageError
+from luxmeter.stats import (
+    Interval,
+    Values,
+    cliffs_delta,
+    false_discovery,
+    floats,
+    hodges_lehmann,
+    median_interval,
+    paired_shift,
+    paired_test,
+    rank_test,
+)
+
+Call: TypeAlias = Literal["higher", "lower", "same", "unclear"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B against A. `call` says whether B is higher or lower, the same for all purposes, or unclear; `why` in words.
+
+    `shift` is B minus A (Hodges-Lehmann), `relative` the same as a share of A's median, `threshold` the relative
+    difference below which nothing is called a difference (the noise floor, or the smallest that matters).
+    """
+
+    call: Call
+    why: str
+    n_a: int
+    n_b: int
+    median_a: float
+    median_b: float
+    shift: Interval
+    relative: Interval
+    p_value: float
+    cliffs_delta: float
+    threshold: float
+    more_samples: int
+
+    @property
+    def b_is_slower(self) -> bool:
+        """True only if B is higher beyond doubt and beyond noise (for times: slower)."""
+        return self.call == "higher"
+
+    @property
+    def b_is_faster(self) -> bool:
+        """True only if B is lower beyond doubt and beyond noise (for times: faster)."""
+        return self.call == "lower"
+
+
+def noise_floor(repeats: Sequence[Values]) -> float:
+    """From A/A measurements (the same thing measured several times): the relative difference that means nothing.
+
+    The differences between two runs' medians that 95 % of such pairs stay under; with few runs the largest seen.
+    """
+    if len(repeats) < 2:
+        raise UsageError(
+            "too-few-repeats",
+            f"A noise floor needs two or more measurements; got {len(repeats)}.",
+            "Measure again.",
+        )
+    medians = np.array([np.median(floats(r)) for r in repeats])
+    first, second = np.triu_indices(len(medians), k=1)
+    gaps = np.abs(medians[first] - medians[second]) / np.minimum(
+        np.abs(medians[first]), np.abs(medians[second])
+    )
+    return float(np.quantile(gaps, 0.95, method="higher"))
+
+
+def drift(values: Values, *, blocks: int = 8) -> float:
+    """The noise floor seen inside one series: how much its medians wander from block to block beyond chance.
+
+    Neighbouring times resemble each other (frequency, cache, other programs), which a test of independent values
+    does not know; what the blocks show above their sampling error is taken as one draw a run.
+    """
+    x = floats(values)
+    blocks = min(blocks, len(x) // 5)
+    if blocks < 2 or np.median(x) == 0:
+        return 0.0
+    parts = np.array_split(x, blocks)
+    medians = np.array([np.median(part) for part in parts])
+    errors = [(i.high - i.low) / 2 / 1.96 for i in (median_interval(part) for part in parts)]
+    excess = max(0.0, float(medians.var(ddof=1)) - float(np.mean(np.square(errors))))
+    return float(1.96 * math.sqrt(2 * excess) / abs(np.median(x)))
+
+
+def compare(
+    a: Values,
+    b: Values,
+    *,
+    noise: float | None = None,
+    smallest: float = 0.01,
+    alpha: float = 0.01,
+    confidence: float = 0.95,
+    paired: bool = False,
+) -> Comparison:
+    """Is B different from A, beyond chance (`alpha`) and beyond noise?
+
+    `noise` is a measured floor (`noise_floor`); without one the series' own `drift` is used. `smallest` is the
+    smallest relative difference that matters. "same" is claimed only if the whole interval lies inside that band.
+    """
+    x, y = floats(a), floats(b)
+    shift = (
+        paired_shift(x, y, confidence=confidence) if paired else hodges_lehmann(x, y, confidence=confidence)
+    )
+    p = paired_test(x, y) if paired else rank_test(x, y)
+    scale = abs(float(np.median(x)))
+    relative = _scaled(shift, scale)
+    floor = max(drift(x), drift(y)) if noise is None else noise
+    found = Comparison(
+        call="unclear", why="", n_a=len(x), n_b=len(y), median_a=float(np.median(x)), median_b=float(np.median(y)),
+        shift=shift, relative=relative, p_value=p, cliffs_delta=cliffs_delta(x, y),
+        threshold=max(floor, smallest), more_samples=0,
+    )  # fmt: skip
+    return _judged(found, alpha=alpha, paired=paired)
+
+
+def compare_many(
+    pairs: Mapping[str, tuple[Values, Values]],
+    *,
+    noise: float | None = None,
+    smallest: float = 0.01,
+    share_of_errors: float = 0.01,
+    confidence: float = 0.95,
+    paired: bool = False,
+) -> dict[str, Comparison]:
+    """`compare` for each name, with p-values corrected for their number (Benjamini-Hochberg)."""
+    found = {
+        name: compare(a, b, noise=noise, smallest=smallest, confidence=confidence, paired=paired)
+        for name, (a, b) in pairs.items()
+    }
+    adjusted = false_discovery([c.p_value for c in found.values()])
+    return {
+        name: _judged(replace(c, p_value=p), alpha=share_of_errors, paired=paired)
+        for (name, c), p in zip(found.items(), adjusted, strict=True)
+    }
+
+
+def _judged(c: Comparison, *, alpha: float, paired: bool) -> Comparison:
+    r, limit = c.relative, c.threshold
+    reachable = 2 ** (1 - c.n_a) if paired else 2 / math.comb(c.n_a + c.n_b, c.n_a)
+    if c.p_value < alpha and abs(r.estimate) > limit and not (r.low <= 0 <= r.high):
+        call: Call = "higher" if r.estimate > 0 else "lower"
+        return replace(c, call=call, why=f"{r.estimate:+.1%}, p {c.p_value:.2g}", more_samples=0)
+    if reachable >= alpha:
+        need = next(n for n in range(2, 64) if (2 ** (1 - n) if paired else 2 / math.comb(2 * n, n)) < alpha)
+        more = max(1, need - min(c.n_a, c.n_b))
+        why = f"{c.n_a} and {c.n_b} values cannot reach p < {alpha:g}; {need} of each can"
+        return replace(c, call="unclear", why=why, more_samples=more)
+    if -limit <= r.low and r.high <= limit:
+        return replace(c, call="same", why=f"within {limit:.1%} either way", more_samples=0)
+    if c.p_value < alpha and abs(r.estimate) <= limit:
+        why = f"{r.estimate:+.1%} is not above the noise of {limit:.1%}"
+        return replace(c, call="unclear", why=why, more_samples=_more_for(c, limit))
+    why = f"{r.estimate:+.1%} may be chance (p {c.p_value:.2g})"
+    return replace(c, call="unclear", why=why, more_samples=_more_for(c, limit))
+
+
+def _more_for(c: Comparison, limit: float) -> int:
+    """More values a side until the interval is narrow enough to lie inside or outside the band."""
+    half = (c.relative.high - c.relative.low) / 2
+    room = abs(abs(c.relative.estimate) - limit) or limit
+    n = min(c.n_a, c.n_b)
+    if not math.isfinite(half) or room == 0:
+        return n
+    return max(1, min(math.ceil(n * (half / room) ** 2) - n, 1_000_000))
+
+
+def _scaled(shift: Interval, scale: float) -> Interval:
+    if scale == 0:
+        away = [math.copysign(math.inf, v) if v else 0.0 for v in (shift.estimate, shift.low, shift.high)]
+        return Interval(away[0], away[1], away[2], shift.coverage)
+    return Interval(shift.estimate / scale, shift.low / scale, shift.high / scale, shift.coverage)

@@ -183,7 +183,8 @@ def test_resume_measures_only_what_is_missing(pool: Pool, tmp_path: Path) -> Non
 def test_a_budget_that_is_too_small_still_measures_once(pool: Pool) -> None:
     slow = Case("torch.mm", Signature((TensorSpec((700, 700), "float32"),) * 2))
     found = lux.bench(Operators([slow, ADD]), budget_s=0, pool=pool, quiet=True)
-    assert all(r.n >= 1 and r.status == "doubtful" and r.reason for r in found)
+    assert all(r.n >= 1 and r.status in ("ok", "doubtful") for r in found)
+    assert found.rows[0].status == "doubtful" and found.rows[0].reason
 
 
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@
     return `hsl(${h % 360} 55% ${72 + h % 9}%)`;
   };
 
+  // "pack.age.Class (a.b)" -> "Class (a.b)": the beginning of long names says the least. torch's own are known by theirs.
+  const short = (name) => /^(torch|Tensor)\./.test(name) ? name : name.replace(/^[\w.]*\.(?=\w+( \(|$))/, "");
+
   // Tables
   let shown = 0, sorted = null, down = true;
   const table = () => data.tables[shown];
@@ -71,7 +74,7 @@
     const put = (node, left, width, depth, above) => {
       if (width < 0.05) return;
       deepest = Math.max(deepest, depth);
-      const bar = make("button", { type: "button", class: "f", title: node[0] }, width > 2 ? node[0] : "");
+      const bar = make("button", { type: "button", class: width < 1 ? "f thin" : "f", title: node[0] }, width > 2 ? short(node[0]) : "");
       Object.assign(bar.style, { left: left + "%", width: width + "%", top: depth * ROW + "px", background: colour(node[0]) });
       const here = [...above, node];
       const say = () => { $("flame-said").textContent = `${node[0]}: ${time(node[1])} in ${node[2].toLocaleString("en-US")} calls, ${(100 * node[1] / data.flame[1]).toFixed(1)} % of all`; };
@@ -89,7 +92,7 @@
     put(at, 0, 100, 0, path.slice(0, -1));
     box.replaceChildren(bars);
     box.style.height = (deepest + 1) * ROW + "px";
-    $("flame-at").textContent = path.slice(1).map((node) => node[0]).join(" › ");
+    $("flame-at").textContent = path.slice(1).map((node) => short(node[0])).join(" › ");
     $("flame-up").hidden = path.length === 1;
   }
   if (data.flame) {
@@ -111,7 +114,7 @@
       let deepest = 0;
       for (const [name, detail, start, duration, depth] of lane.bars) {
         const w = duration / end * width;
-        const bar = make("button", { type: "button", class: w < 8 ? "b thin" : "b", title: t.words[name], tabindex: "-1" }, w > 28 ? t.words[name] : "");
+        const bar = make("button", { type: "button", class: w < 8 ? "b thin" : "b", title: t.words[name], tabindex: "-1" }, w > 28 ? short(t.words[name]) : "");
         Object.assign(bar.style, { left: start / end * width + "px", width: Math.max(1, w) + "px", top: depth * ROW + "px", background: colour(t.words[name]) });
         const say = () => { $("timeline-said").textContent = `${t.words[name]}(${t.words[detail]}): ${time(duration)}, ${time(start)} after the first`; };
         bar.onmouseenter = say;

@@ -1,0 +1,45 @@
+"""The files a trace can be written to, by the ending of their name. Light: no heavy import."""
+
+from __future__ import annotations
+
+from luxmeter.errors import UsageError, suggestion
+
+# Ending -> format; a longer ending stands before a shorter one that it ends with.
+ENDINGS = {
+    ".perfetto.json": "perfetto",
+    ".trace.json": "perfetto",
+    ".json": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".html": "html",
+    ".folded": "collapsed",
+    ".collapsed": "collapsed",
+}
+FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a name means a file (it has an ending), not the folder of a trace."""
+    last = name.rstrip("/").rpartition("/")[2]
+    return not name.endswith("/") and "." in last.lstrip(".")
+
+
+def format_of(name: str, format: str | None = None) -> str:
+    """The format asked for, or the one that the name's ending means."""
+    if format is not None:
+        if format in FORMATS:
+            return format
+        raise UsageError(
+            "unknown-trace-format",
+            f"A trace cannot be written as {format!r}.",
+            suggestion(format, FORMATS) or f"It knows {', '.join(FORMATS)}.",
+        )
+    for ending, known in ENDINGS.items():
+        if name.endswith(ending):
+            return known
+    ending = "." + name.rpartition(".")[2]
+    raise UsageError(
+        "unknown-trace-format",
+        f"No format of a trace goes with the name {name!r}.",
+        suggestion(ending, ENDINGS) or f"It knows the endings {', '.join(ENDINGS)}.",
+    )

@@ -1,0 +1,131 @@
+"""What one HTML page shows of a trace: three tables, who called what, and one step as it went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from luxmeter.calls.results import TraceResult
+from luxmeter.calls.table import CallTable
+from luxmeter.calls.tree import CallTree
+from luxmeter.render.page import Bar, Flame, Table, Timeline, page
+
+if TYPE_CHECKING:
+    from luxmeter.calls.export import Part
+
+MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
+MOST_FLAMES = 4000
+MOST_ROWS = 2000
+
+Numbers = npt.NDArray[Any]
+
+
+def trace_page(result: TraceResult, *, title: str, part: Part) -> str:
+    """The page's HTML, complete in itself. A part limits the timeline."""
+    cost = result.cost()
+    table = result.table()
+    totals = bool(result.recording.totals)
+    facts = [
+        f"{sum(row.n for row in table):,} calls of {len(table)} APIs",
+        f"{cost.elapsed_ns / 1e9:.3f} s traced",
+        f"recording cost about {cost.share:.1%}",
+        *result.notes(),
+    ]
+    tables = [
+        _table(name, result.table(by))
+        for name, by in (("API", "api"), ("Signature", "signature"), ("Module", "module"))
+    ]
+    if totals:
+        facts.append("totals only: no flame graph and no timeline")
+    return page(
+        title,
+        facts=facts,
+        tables=tables,
+        flame=None if totals else _flame(result.tree()),
+        timeline=None if totals else _timeline(result, part),
+    )
+
+
+def _table(name: str, table: CallTable) -> Table:
+    details = any(row.detail for row in table)
+    columns = [name, *(["of"] if details else []), "calls", "total ms", "self ms", "share %", "mean us", "p50 us",
+               "p95 us", "max us", "first us"]  # fmt: skip
+    rows = [
+        [row.name, *([row.detail] if details else []), row.n, _scaled(row.total_ns, 1e6), _scaled(row.self_ns, 1e6),
+         round(100 * row.share, 2), _scaled(row.mean_ns, 1e3), _scaled(row.p50_ns, 1e3), _scaled(row.p95_ns, 1e3),
+         _scaled(row.max_ns, 1e3), _scaled(row.first_ns, 1e3)]
+        for row in table.rows[:MOST_ROWS]
+    ]  # fmt: skip
+    return Table(name, columns, rows, left_out=max(0, len(table) - MOST_ROWS))
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else round(value / scale, 3 if scale >= 1e6 else 1)
+
+
+def _flame(tree: CallTree) -> Flame:
+    """The tree without what is too small to be seen."""
+    sizes = sorted((node.total_ns for _, node in tree.walk()), reverse=True)
+    smallest = sizes[MOST_FLAMES] if len(sizes) > MOST_FLAMES else 0
+
+    def build(node: CallTree) -> Flame:
+        label = f"{node.name} ({node.path})" if node.path else node.name
+        return Flame(
+            label or "all", node.total_ns, node.n, [build(c) for c in node.children if c.total_ns > smallest]
+        )
+
+    return build(tree)
+
+
+def _timeline(result: TraceResult, part: Part) -> Timeline:
+    from luxmeter.calls.export import chosen_events
+
+    recording = result.recording
+    events = recording.events
+    at = chosen_events(result, part)
+    what = "the chosen part" if part.start_s is not None or part.end_s is not None else "the whole trace"
+    if what == "the whole trace":
+        low, high, process = _one_step(result, at)
+        if high > low:
+            start = events["start_ns"][at]
+            at = at[(start >= low) & (start < high) & (events["process"][at] == process)]
+            what = f"one training step of {(high - low) / 1e6:.3f} ms (the median of all)"
+    left_out = max(0, len(at) - MOST_BARS)
+    at = np.sort(at[np.argsort(events["start_ns"][at], kind="stable")][:MOST_BARS])
+    zero = int(events["start_ns"][at].min()) if len(at) else 0
+    several = len(recording.processes) > 1
+    lanes: dict[str, list[Bar]] = {}
+    for k in at.tolist():
+        process_record = recording.processes[int(events["process"][k])]
+        lane = process_record.threads.get(int(events["thread"][k]), "?") + (
+            f" ({process_record.pid})" if several else ""
+        )
+        words = recording.callables[int(events["callable"][k])]
+        signature = recording.signatures[int(events["signature"][k])]
+        lanes.setdefault(lane, []).append(
+            Bar(words.shown, words.path or (str(signature) if signature else ""), int(events["start_ns"][k]) - zero,
+                int(events["duration_ns"][k]), int(events["depth"][k]))
+        )  # fmt: skip
+    return Timeline(what, lanes, left_out=left_out)
+
+
+def _one_step(result: TraceResult, at: Numbers) -> tuple[int, int, int]:
+    """Start, end (ns) and process of a typical training step: between the ends of two optimizer steps."""
+    events = result.recording.events
+    is_step = np.array(
+        [w.name.startswith("torch.optim.") and w.name.endswith(".step") and "lr_scheduler" not in w.name
+         for w in result.recording.callables]
+    )  # fmt: skip
+    steps = at[is_step[events["callable"][at]]] if len(at) else at
+    if not len(steps):
+        return 0, 0, 0
+    process = int(np.bincount(events["process"][steps]).argmax())
+    steps = steps[events["process"][steps] == process]
+    ends = np.sort(events["start_ns"][steps] + events["duration_ns"][steps])
+    if len(ends) < 2:
+        return 0, 0, process
+    lengths = np.diff(ends)
+    middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
+    return int(ends[middle]), int(ends[middle + 1]), process

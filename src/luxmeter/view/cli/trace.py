@@ -1,0 +1,169 @@
+"""`luxmeter trace`: time every call of a script."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import typer
+
+from luxmeter.errors import UsageError
+from luxmeter.view.startup import Request, environment
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+        epilog="Example: luxmeter trace -o calls.html train.py --epochs 1; later: luxmeter trace --from train-trace -o calls.csv",
+    )
+    def trace(
+        command: list[str] | None = typer.Argument(
+            None, metavar="script.py [args]...", help="The script and its arguments."
+        ),
+        module: str = typer.Option("", "-m", metavar="MODULE", help="Run a module, as python -m does."),
+        inside: bool = typer.Option(False, "--inside", help="Also what torch's calls call themselves."),
+        sync: bool = typer.Option(False, "--sync", help="Wait for the device: time to completion."),
+        every: int = typer.Option(1, "--every", min=1, help="Record every n-th training step."),
+        only: list[str] | None = typer.Option(
+            None, "--filter", help="Record these only: a pattern (torch.*) or a YAML list."
+        ),
+        skip: list[str] | None = typer.Option(None, "--skip", help="Leave these out: as --filter."),
+        totals: bool = typer.Option(
+            False, "--totals", help="Sums and histograms only: small for any length."
+        ),
+        coverage: bool = typer.Option(
+            False, "--coverage", help="Which callables are seen, which not, and why."
+        ),
+        out: list[str] | None = typer.Option(
+            None,
+            "-o",
+            "--out",
+            help="A folder for the trace, or a file: .html .csv .json .parquet .perfetto.json .folded",
+        ),
+        top: int = typer.Option(20, "--top", min=1, help="Rows of the table at the end."),
+        show_env: bool = typer.Option(
+            False, "--env", help="Print the variables that trace any program started with them."
+        ),
+        saved: str = typer.Option("", "--from", metavar="TRACE", help="Show or convert a trace that exists."),
+        window: str = typer.Option("", "--window", help="With --from: seconds to write, such as 1.5:2.0."),
+        depth: int | None = typer.Option(
+            None, "--depth", min=1, help="With --from: levels of calls to write."
+        ),
+        by: str = typer.Option(
+            "", "--by", help="With --from: the table by api, signature, module, section, thread or rank."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="With --from: the table for machines."),
+    ) -> None:
+        """Run a script and time every torch call it makes. Ends with the hottest calls and where the result lies."""
+        words = list(command or ())
+        name = module.rpartition(".")[2] if module else Path(words[0]).stem if words else "luxmeter"
+        request = Request(
+            inside=inside, sync=sync, totals=totals, every=every, filter=_readable(only), skip=_readable(skip),
+            out=tuple(out or ()), top=top, coverage=coverage, strict=not show_env, name=name,
+        )  # fmt: skip
+        if saved:
+            from luxmeter.view.saved_trace import show_saved
+
+            show_saved(saved, request, window=window, depth=depth, by=by, as_json=as_json)
+            return
+        if window or depth is not None or by or as_json:
+            raise UsageError(
+                "trace-needs-from",
+                "--window, --depth, --by and --json work on a trace that exists.",
+                "Trace first, then luxmeter trace --from FOLDER.",
+            )
+        _check_outputs(request)
+        if show_env:
+            _print_variables(request)
+        elif not words and not module:
+            if not coverage:
+                raise UsageError(
+                    "no-script", "There is nothing to trace.", "Name a script, or a module with -m."
+                )
+            from luxmeter.calls.patch import coverage as all_seen
+
+            sys.stdout.write(f"{all_seen('torch')}\n")
+        else:
+            _run(_program(words, module), request)
+
+
+def _program(words: list[str], module: str) -> list[str]:
+    """What Python is started with; refused here if it cannot run."""
+    if module:
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            found = importlib.util.find_spec(module.partition(".")[0])
+        finally:
+            sys.path.pop(0)
+        if found is None:
+            raise UsageError("no-script", f"There is no module {module!r}.", "Check the name after -m.")
+        return ["-m", module, *words]
+    if not Path(words[0]).exists():
+        raise UsageError(
+            "no-script", f"There is no script {words[0]}.", "Check the path; for a module use -m."
+        )
+    return words
+
+
+def _run(program: list[str], request: Request) -> None:
+    """Become the program. In a fresh interpreter, all but the trace is Python's own doing."""
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    variables = environment(request, os.environ)
+    os.execve(sys.executable, [sys.executable, *flags, *program], variables)
+
+
+def _print_variables(request: Request) -> None:
+    wanted = environment(request, os.environ)
+    for name in ("LUXMETER_TRACE", "PYTHONPATH"):
+        sys.stdout.write(f"export {name}={shlex.quote(wanted[name])}\n")
+
+
+def _readable(patterns: list[str] | None) -> tuple[str, ...]:
+    """Patterns; lists in YAML files are read now, before anything runs."""
+    if not any(p.endswith((".yaml", ".yml")) for p in patterns or ()):
+        return tuple(patterns or ())
+    from luxmeter.calls.options import read_patterns
+
+    return read_patterns(patterns or ())
+
+
+def _check_outputs(request: Request) -> None:
+    """Refuse what cannot be written before the script has run for an hour."""
+    from luxmeter.calls.formats import format_of, is_file_name
+
+    folders = [out for out in request.out if not is_file_name(out)]
+    if len(folders) > 1:
+        raise UsageError(
+            "two-trace-folders",
+            f"-o names {len(folders)} folders.",
+            "Give one folder, and files as you like.",
+        )
+    for out in request.out:
+        path = Path(out)
+        if is_file_name(out):
+            format_of(out)
+        elif path.is_dir() and any(path.iterdir()):
+            raise UsageError(
+                "trace-out-taken",
+                f"There is something in {out} already.",
+                "Give a folder that is not there yet.",
+            )
+        try:  # to ask for permission is not enough: root has it where nothing can be made
+            folder = path.parent if is_file_name(out) else path
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+            if is_file_name(out) and path.is_dir():
+                raise IsADirectoryError(f"{out} is a folder")
+        except OSError as error:
+            raise UsageError(
+                "trace-out-unwritable", f"{out} cannot be written: {error}.", "Give another place with -o."
+            ) from error

@@ -1,0 +1,31 @@
+"""A trace that exists: shown again, or written to other files."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from luxmeter.calls import load_trace
+from luxmeter.calls.export import Part, write
+from luxmeter.calls.formats import format_of
+from luxmeter.render.tables import print_json
+from luxmeter.view.startup import Request
+from luxmeter.view.startup.life import headline
+
+
+def show_saved(
+    saved: str, request: Request, *, window: str, depth: int | None, by: str, as_json: bool
+) -> None:
+    """Print the table, or write the files that are asked for and say where."""
+    part = Part.parse(window, depth) if window or depth is not None else None
+    for out in request.out:
+        format_of(out)
+    result = load_trace(Path(saved))
+    for out in request.out:
+        write(result, out, part=part, what=by or "calls")
+        sys.stderr.write(f"luxmeter: wrote {out}\n")
+    if as_json:
+        print_json([asdict(row) for row in result.table(by or "api")])
+    elif not request.out:
+        sys.stdout.write(result.table(by or "api").text(top=request.top, title=headline(result)) + "\n")

@@ -1,0 +1,142 @@
+"""The life of a trace that LUXMETER_TRACE asked for: where it rests, how children join, what is said at its end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import IO
+
+from luxmeter import ranks
+from luxmeter.calls import Trace, TraceResult, active, export, start
+from luxmeter.calls.children import Token
+from luxmeter.calls.formats import is_file_name
+from luxmeter.calls.options import TraceSettings
+from luxmeter.calls.session import start_in_child
+from luxmeter.errors import LuxmeterError
+from luxmeter.view.startup import PARENT, Request
+
+
+def join(parent: str) -> bool:
+    """In a child of a traced process: record into its trace. True also when that trace is over."""
+    if not parent:
+        return False
+    told = json.loads(parent)
+    place = ranks.place()
+    rank = place.rank if place.world_size > 1 else told["rank"]
+    if Path(told["folder"], "stopped").exists():
+        return True
+    start_in_child(Token(told["folder"], rank, told["options"]))
+    return True
+
+
+def begin(request: Request) -> None:
+    """Start a trace that ends, and speaks, when this process ends."""
+    if active() is not None:
+        return
+    folder, files = split_outputs(request)
+    # Where a script changes its directory, the result still goes where it was asked for.
+    wanted = [path.absolute() for path in files]
+    trace = start(**settings_of(request, free_folder(folder).absolute() if folder else None))
+    assert trace.folder is not None
+    token = Token.of(trace.folder, trace.options, ranks.place().rank)
+    os.environ[PARENT] = json.dumps({"folder": token.folder, "rank": token.rank, "options": token.options})
+    owner = os.getpid()
+
+    def end() -> None:
+        if os.getpid() != owner:
+            return
+        os.environ.pop(PARENT, None)
+        trace.stop()
+        stream = sys.__stderr__
+        try:
+            if stream is not None:
+                tell(trace, request, folder=folder, files=wanted, stream=stream)
+        except (LuxmeterError, OSError) as error:
+            sys.stderr.write(f"luxmeter: {error}\n")
+        _end_as_interrupted()
+
+    atexit.register(end)  # after session's own: runs before it
+
+
+def _end_as_interrupted() -> None:
+    """After Ctrl-C Python ends by the signal itself, unless code was run from text since (an import does that):
+    its note of the interrupt is then lost. Running such code that is interrupted sets it again."""
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        with contextlib.suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")  # noqa: S102
+
+
+def tell(
+    trace: Trace | TraceResult, request: Request, *, folder: Path | None, files: list[Path], stream: IO[str]
+) -> None:
+    """The hottest calls, what was written, and where."""
+    result = trace.result if isinstance(trace, Trace) else trace
+    for path in files:
+        export.write(result, path)
+    if request.quiet:
+        return
+    stream.write("\n" + result.table().text(top=request.top, title=headline(result)) + "\n")
+    if request.coverage and isinstance(trace, Trace):
+        stream.write(f"{trace.coverage()}\n")
+    for path in ([result.folder] if folder is not None else []) + files:
+        stream.write(f"luxmeter: the trace is in {_near(path)}\n")
+    stream.flush()
+
+
+def headline(result: TraceResult) -> str:
+    """One line: how many calls, how long, what recording cost."""
+    table, cost = result.table(), result.cost()
+    return (
+        f"{sum(row.n for row in table):,} calls of {len(table)} APIs in {cost.elapsed_ns / 1e9:.3f} s"
+        f" (recording cost about {cost.share:.1%})"
+    )
+
+
+def settings_of(request: Request, folder: Path | None) -> TraceSettings:
+    """The options of `lux.trace`."""
+    return TraceSettings(
+        inside=request.inside,
+        sync=request.sync,
+        totals=request.totals,
+        sample=request.every,
+        only=request.filter,
+        skip=request.skip,
+        keep=folder,
+        name=request.name,
+    )
+
+
+def split_outputs(request: Request) -> tuple[Path | None, list[Path]]:
+    """The folder to keep the trace in (None: only files are wanted) and the files to write."""
+    files = [Path(out) for out in request.out if is_file_name(out)]
+    folders = [Path(out) for out in request.out if not is_file_name(out)]
+    if not request.out:
+        folders = [Path(f"{request.name}-trace")]
+    return (folders[0] if folders else None), files
+
+
+def free_folder(folder: Path) -> Path:
+    """`folder`, or the first of `folder-2`, `folder-3` ... that is free; made here, so that no two processes take one."""
+    number = 1
+    while True:
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            place.mkdir(parents=True)
+            return place
+        except FileExistsError:
+            if place.is_dir() and not any(place.iterdir()):
+                return place
+            number += 1
+        except OSError:
+            return place  # the trace will say what is wrong with it
+
+
+def _near(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)

@@ -1,0 +1,140 @@
+"""Two traces held against each other: made-up recordings with known times, and the command on real ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import luxmeter as lux
+from luxmeter.calls.difference import difference
+from luxmeter.calls.reading import Recording
+from luxmeter.calls.records import CallableWords
+from luxmeter.calls.results import TraceResult
+from luxmeter.errors import TraceError, UsageError
+from luxmeter.view.cli import build_app
+
+
+class Made:
+    """A trace of made-up self times: name -> nanoseconds of each call."""
+
+    folder = Path("made")
+
+    def __init__(self, times: dict[str, np.ndarray]) -> None:
+        names = list(times)
+        code = np.concatenate([np.full(len(times[n]), i + 1) for i, n in enumerate(names)]).astype(np.uint32)
+        duration = np.concatenate([times[n] for n in names]).astype(np.int64)
+        size = len(code)
+        zeros = np.zeros(size, np.uint32)
+        events = {
+            "start_ns": np.arange(size, dtype=np.int64) * 1000, "duration_ns": duration, "child_ns": zeros.astype(np.int64),
+            "wait_ns": zeros.astype(np.int64), "callable": code, "signature": zeros, "thread": zeros, "section": zeros,
+            "module": zeros, "depth": zeros.astype(np.uint16), "flags": zeros.astype(np.uint16), "process": zeros,
+        }  # fmt: skip
+        words = (CallableWords("(luxmeter)"), *(CallableWords(n) for n in names))
+        self.recording = Recording(events, (), words, (None,), ())
+
+
+def made(seed: int, **scale: float) -> TraceResult:
+    rng = np.random.default_rng(seed)
+    names = {
+        "torch.mm": 90_000,
+        "torch.add": 5_000,
+        "torch.cat": 3_000,
+        "torch.sin": 2_000,
+        "torch.exp": 1_000,
+    }
+    names |= {f"torch.other{n}": 1_000 + n for n in range(10)}
+    times = {
+        name: mean * scale.get(name.removeprefix("torch."), 1.0) * rng.lognormal(0, 0.05, 300)
+        for name, mean in names.items()
+        if scale.get(name.removeprefix("torch."), 1.0) > 0
+    }
+    return Made(times)  # type: ignore[return-value]
+
+
+def test_what_got_slower_is_found_and_weighed() -> None:
+    found = difference(made(1), made(2, mm=1.2, exp=3.0, cat=0.5))
+    kinds = {c.name: c.kind for c in found.changes}
+    assert kinds["torch.mm"] == kinds["torch.exp"] == "slower" and kinds["torch.cat"] == "faster"
+    assert {kinds[n] for n in ("torch.add", "torch.sin", "torch.other3")} <= {"same", "unclear"}
+    assert found.changes[0].name == "torch.mm"  # +20 % of nearly all weighs more than +200 % of a little
+    assert found.changes[0].relative == pytest.approx(0.2, abs=0.02)
+    assert found.changes[0].weight == pytest.approx(0.2 * found.changes[0].share_a, abs=0.02)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_is_no_difference(seed: int) -> None:
+    found = difference(made(seed), made(seed + 100), smallest=0.01)
+    assert not found.of("slower") and not found.of("faster")
+
+
+def test_a_slower_machine_is_told_as_such() -> None:
+    names = ("mm", "add", "cat", "sin", "exp", *(f"other{n}" for n in range(10)))
+    found = difference(made(1), made(2, **dict.fromkeys(names, 1.3)))
+    assert found.common == pytest.approx(0.3, abs=0.02)
+    beyond = difference(made(1), made(2, **{**dict.fromkeys(names, 1.3), "mm": 2.0}))
+    assert next(c.name for c in beyond.of("slower")) == "torch.mm"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_another_run_of_the_same_program_is_no_difference(seed: int) -> None:
+    """Between two runs every name moves by some percent of its own: memory, frequency, other programs."""
+    rng = np.random.default_rng(seed)
+    names = ("mm", "add", "cat", "sin", "exp", *(f"other{n}" for n in range(10)))
+    moved = dict(zip(names, 1 + rng.normal(0.03, 0.08, len(names)), strict=True))
+    found = difference(made(seed), made(seed + 50, **moved))
+    assert not found.of("slower") and not found.of("faster")
+    beyond = difference(made(seed), made(seed + 50, **{**moved, "mm": 2.5}))
+    assert [c.name for c in beyond.of("slower")] == ["torch.mm"]
+
+
+def test_new_and_gone() -> None:
+    found = difference(made(1, exp=0), made(2, sin=0))
+    assert [c.name for c in found.of("new")] == ["torch.exp"] and [c.name for c in found.of("gone")] == [
+        "torch.sin"
+    ]
+    assert found.of("gone")[0].weight < 0 < found.of("new")[0].weight
+
+
+def test_a_few_calls_are_never_enough() -> None:
+    one = Made({"torch.mm": np.array([100.0, 100.0])})
+    two = Made({"torch.mm": np.array([900.0, 900.0])})
+    (change,) = difference(one, two).changes  # type: ignore[arg-type]
+    assert change.kind == "unclear" and "cannot reach" in change.why
+
+
+def test_wrong_requests() -> None:
+    with pytest.raises(UsageError, match="'signature'"):
+        difference(made(1), made(2), by="signatures")
+    with pytest.raises(UsageError, match="bad-smallest"):
+        difference(made(1), made(2), smallest=0)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    small, large = torch.ones(8, 8), torch.ones(256, 256)
+    for name, x in (("a", small), ("b", large)):
+        with lux.trace(keep=name):
+            for _ in range(40):
+                x @ x
+                torch.ones(4)
+            if name == "b":
+                torch.zeros(2)
+    build_app()(["diff", "a", "b", "--json"], standalone_mode=False)
+    changes = {c["name"]: c for c in json.loads(capsys.readouterr().out)["changes"]}
+    assert set(changes) == {"@", "torch.ones", "torch.zeros"} and changes["torch.zeros"]["kind"] == "new"
+    assert changes["@"]["n_a"] == changes["@"]["n_b"] == 39  # without the first
+    assert changes["@"]["median_b_ns"] > changes["@"]["median_a_ns"]
+    build_app()(["diff", "a", "b", "--by", "signature"], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "@(f32[8,8], f32[8,8])" in said and "gone" in said and "without a difference above" in said
+    with pytest.raises(UsageError, match="no-trace-to-compare"):
+        Path("empty").mkdir()
+        build_app()(["diff", "a", "empty"], standalone_mode=False)
+    with lux.trace(keep="t", totals=True):
+        torch.ones(1)
+    with pytest.raises(TraceError, match="totals-only"):
+        build_app()(["diff", "a", "t"], standalone_mode=False)

@@ -1,0 +1,50 @@
+"""%%luxmeter in a real IPython shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("IPython")
+from IPython.core.interactiveshell import InteractiveShell
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    InteractiveShell.clear_instance()
+    made = InteractiveShell.instance(history_length=0)
+    made.history_manager.enabled = False
+    made.run_line_magic("load_ext", "luxmeter")
+    made.run_cell("import torch\nx = torch.ones(3)")
+    yield made
+    made.history_manager.end_session()
+    InteractiveShell.clear_instance()
+
+
+def test_a_cell_is_traced(shell: Any) -> None:
+    done = shell.run_cell("%%luxmeter --top 5 -o cell.csv -r kept\ny = x.sin()\nz = y + 1")
+    assert done.success
+    assert "Tensor.sin" in repr(done.result) and "<pre" in done.result._repr_html_()
+    assert {row.name for row in shell.user_ns["kept"].table()} == {"Tensor.sin", "+"}
+    assert shell.user_ns["z"].shape == (3,)
+    assert "Tensor.sin" in Path("cell.csv").read_text()
+
+
+def test_an_exception_of_the_cell_is_shown_and_the_trace_kept(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = shell.run_cell("%%luxmeter\nx.cos()\nraise KeyError('mine')")
+    assert isinstance(done.error_in_exec, KeyError)
+    assert capsys.readouterr().out.count(": 'mine'") == 1  # told once
+    assert "Tensor.cos" in shell.user_ns["_trace"].table()
+
+
+@pytest.mark.parametrize("line", ["--insied", "-r 1x", "-o a.htm", "--every 0"])
+def test_wrong_options(shell: Any, line: str) -> None:
+    done = shell.run_cell(f"%%luxmeter {line}\nran = 1")
+    assert type(done.error_in_exec).__name__ == "UsageError"
+    assert "ran" not in shell.user_ns

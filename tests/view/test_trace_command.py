@@ -1,0 +1,191 @@
+"""`luxmeter trace`: the program runs as without it, and the trace lies where it was asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from luxmeter.calls import load_trace
+from luxmeter.errors import UsageError
+from luxmeter.view.cli import build_app
+from luxmeter.view.startup import HERE, Request, environment, read_request
+
+FACTS = """
+import json, os, sys
+os.environ["OMP_NUM_THREADS"] = "1"  # still early enough: torch is not imported yet
+assert "torch" not in sys.modules
+import torch
+from torch import sin
+here = {"argv": sys.argv, "name": __name__, "path": sys.path, "file": __file__, "doc": __doc__,
+        "main": sys.modules["__main__"].__file__, "names": sorted(n for n in globals() if n.startswith("__"))}
+sys.stdout.write(json.dumps(here))
+torch.ones(2) + 1
+sin(torch.ones(3))
+"""
+
+
+def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
+    variables = dict(os.environ, **more)
+    return subprocess.run(
+        [sys.executable, *args], capture_output=True, text=True, check=False, env=variables, timeout=120
+    )
+
+
+def luxmeter(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return run("-m", "luxmeter", *args, **more)
+
+
+def counts(folder: str | Path) -> dict[str, int]:
+    return {row.name: row.n for row in load_trace(folder).table()}
+
+
+def test_a_script_runs_as_without_it() -> None:
+    Path("s.py").write_text(FACTS + "sys.exit(5)\n")
+    plain = run("s.py", "-o", "a b", "--inside")
+    traced = luxmeter("trace", "--top", "3", "s.py", "-o", "a b", "--inside")
+    assert traced.returncode == plain.returncode == 5
+    assert json.loads(traced.stdout) == json.loads(plain.stdout)
+    assert "the trace is in s-trace" in traced.stderr and "torch.ones" in traced.stderr
+    assert counts("s-trace") == {"torch.ones": 2, "+": 1, "torch.sin": 1}
+    again = luxmeter("trace", "s.py")
+    assert "the trace is in s-trace-2" in again.stderr
+    table = luxmeter("trace", "--from", "s-trace", "--json")
+    assert {row["name"]: row["n"] for row in json.loads(table.stdout)} == counts("s-trace")
+
+
+def test_a_module_and_its_exception(tmp_path: Path) -> None:
+    Path("pack").mkdir()
+    Path("pack", "__init__.py").write_text("")
+    Path("pack", "__main__.py").write_text("import torch\ntorch.ones(3).sum()\nraise KeyError('lost')\n")
+    plain = run("-m", "pack", "x")
+    traced = luxmeter("trace", "--totals", "-o", "kept", "-m", "pack", "x")
+    assert traced.returncode == plain.returncode == 1
+    assert traced.stderr.startswith(plain.stderr)  # the very same traceback, then the table
+    assert "Tensor.sum" in traced.stderr
+    assert counts("kept") == {"torch.ones": 1, "Tensor.sum": 1}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_it_as_without(number: signal.Signals) -> None:
+    Path("s.py").write_text(
+        "import glob, os, signal, time, torch\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job ignores it
+        "torch.ones(2)\n"
+        "while not glob.glob('kept/rank*/events/*/*'): time.sleep(0.05)\n"  # what was on disk stays there
+        f"os.kill(os.getpid(), {int(number)})\ntime.sleep(30)\n"
+    )
+    done = luxmeter("trace", "-o", "kept", "s.py")
+    assert done.returncode == -number
+    assert counts("kept")["torch.ones"] == 1
+    assert ("torch.ones" in done.stderr) == (
+        number is signal.SIGINT
+    )  # nothing runs after SIGTERM, as without
+
+
+def test_subprocesses_and_spawned_workers_join() -> None:
+    Path("s.py").write_text(
+        "import multiprocessing as mp, subprocess, sys\n"
+        "def work(n):\n    import torch\n    torch.zeros(n).cos()\n"
+        "if __name__ == '__main__':\n"
+        "    import torch\n    torch.ones(1)\n"
+        "    subprocess.run([sys.executable, '-c', 'import torch; torch.ones(1).tan()'], check=True)\n"
+        "    p = mp.get_context('spawn').Process(target=work, args=(2,)); p.start(); p.join(); sys.exit(p.exitcode)\n"
+    )
+    variables = environment(Request(out=("kept",)), os.environ)
+    done = run("s.py", **variables)
+    assert done.returncode == 0, done.stderr
+    assert counts("kept") == {"torch.ones": 2, "Tensor.tan": 1, "torch.zeros": 1, "Tensor.cos": 1}
+    assert len(load_trace("kept").recording.processes) == 3
+    assert done.stderr.count("the trace is in") == 1
+
+
+def test_the_variable_in_a_program_without_torch_and_with_a_sitecustomize_of_its_own() -> None:
+    Path("own").mkdir()
+    Path("own", "sitecustomize.py").write_text("import builtins; builtins.seen = 1")
+    code = "import sys; print(seen, sys.modules['sitecustomize'].__file__, sys.path)"
+    plain = run("-c", code, PYTHONPATH="own")
+    traced = run("-c", code, LUXMETER_TRACE="1", PYTHONPATH=f"{HERE}{os.pathsep}own")
+    assert traced.stdout == plain.stdout and traced.stderr == ""
+    assert not list(Path().glob("*-trace"))
+
+
+def test_wrong_options_are_told_before_the_script_runs() -> None:
+    Path("s.py").write_text("open('ran', 'w')\nimport torch\n")
+    Path("full").mkdir()
+    Path("full", "x").touch()
+    wrong = {
+        ("trace", "nowhere.py"): "no-script",
+        ("trace", "-m", "no_such_module_here"): "no-script",
+        ("trace",): "no-script",
+        ("trace", "-o", "calls.htm", "s.py"): "unknown-trace-format",
+        ("trace", "-o", "full", "s.py"): "trace-out-taken",
+        ("trace", "-o", "a", "-o", "b", "s.py"): "two-trace-folders",
+        ("trace", "-o", "/proc/nothing/here", "s.py"): "trace-out-unwritable",
+        ("trace", "--window", "1:2", "s.py"): "trace-needs-from",
+    }
+    for args, slug in wrong.items():
+        with pytest.raises(UsageError) as told:
+            build_app()(list(args), standalone_mode=False)
+        assert told.value.slug == slug
+    done = luxmeter("trace", "nowhere.py")
+    assert done.returncode == 2 and "[no-script]" in done.stderr and "Traceback" not in done.stderr
+    assert not Path("ran").exists()
+
+
+def test_a_filter_that_matches_nothing_ends_the_script_at_its_import() -> None:
+    Path("s.py").write_text("import torch\nopen('ran', 'w')\n")
+    done = luxmeter("trace", "--filter", "torch.no_such_thing", "s.py")
+    assert done.returncode == 2 and "[filter-matches-nothing]" in done.stderr
+    assert not Path("ran").exists()
+    assert not list(Path().glob("s-trace/rank*"))
+
+
+def test_inside_filter_and_coverage() -> None:
+    Path("s.py").write_text(
+        "import torch\nx = torch.ones(2, 2)\ntorch.nn.functional.gelu(x)\ntorch.mm(x, x)\n"
+    )
+    done = luxmeter("trace", "--filter", "torch.mm", "--coverage", "-o", "kept", "s.py")
+    assert counts("kept") == {"torch.mm": 1}
+    assert "callables are timed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("", None),
+        ("off", None),
+        ("1", Request()),
+        ("calls.html", Request(out=("calls.html",))),
+        ("inside=true every=10 filter=torch.* filter=+ out='a b'", Request(inside=True, every=10, filter=("torch.*", "+"), out=("a b",))),
+    ],
+)  # fmt: skip
+def test_the_variable(text: str, request_: Request | None) -> None:
+    assert read_request(text) == request_
+    if request_ is not None:
+        assert read_request(request_.text()) == request_
+
+
+@pytest.mark.parametrize("text", ["insied=true", "every=0", "inside=3", "top=many"])
+def test_a_wrong_variable_is_told(text: str) -> None:
+    with pytest.raises(UsageError, match=r"LUXMETER_TRACE"):
+        read_request(text)
+
+
+def test_a_wrong_variable_does_not_stop_a_program() -> None:
+    done = run("-c", "print(1)", LUXMETER_TRACE="insied=1", PYTHONPATH=str(HERE))
+    assert done.stdout == "1\n" and done.returncode == 0
+    assert "not traced" in done.stderr and "'inside'" in done.stderr
+
+
+def test_env_prints_what_a_shell_can_read() -> None:
+    Path("s.py").write_text("import torch\ntorch.ones(2)\n")
+    shell = f'eval "$({sys.executable} -m luxmeter trace --env -o kept)"; {sys.executable} s.py'
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert counts("kept") == {"torch.ones": 1}

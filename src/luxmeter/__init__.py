@@ -12,12 +12,52 @@ __version__ = "0.1.0"
 
 # Public name -> the room that holds it. One line a name; tests/house/ holds each to a docstring and an example.
 _PLACES = {
+    "trace": "luxmeter.calls",
+    "start": "luxmeter.calls",
+    "stop": "luxmeter.calls",
+    "load_trace": "luxmeter.calls",
     "globs": "luxmeter.settings",
+    "Params": "luxmeter.experiment.params",
+    "BaseParams": "luxmeter.experiment.params",
+    "Meter": "luxmeter.experiment.meter",
+    "AvgMeter": "luxmeter.experiment.meter",
+    "Logger": "luxmeter.experiment.log",
+    "Saver": "luxmeter.experiment.saver",
+    "FolderState": "luxmeter.experiment.folder_state",
+    "RndManager": "luxmeter.experiment.seed",
+    "random": "luxmeter.experiment.seed",
+    "DataLoader": "luxmeter.experiment.loader",
+    "analyze": "luxmeter.model.analyze",
+    "analyze_model": "luxmeter.model.analyze",
+    "flops_of": "luxmeter.flops",
+    "bench": "luxmeter.operators.runner",
+    "bench_model": "luxmeter.operators.mini",
+    "load_operators": "luxmeter.operators.case",
 }
 
 __all__ = ["__version__", *_PLACES]
 
 if TYPE_CHECKING:
+    from luxmeter.calls import load_trace as load_trace
+    from luxmeter.calls import start as start
+    from luxmeter.calls import stop as stop
+    from luxmeter.calls import trace as trace
+    from luxmeter.experiment.folder_state import FolderState as FolderState
+    from luxmeter.experiment.loader import DataLoader as DataLoader
+    from luxmeter.experiment.log import Logger as Logger
+    from luxmeter.experiment.meter import AvgMeter as AvgMeter
+    from luxmeter.experiment.meter import Meter as Meter
+    from luxmeter.experiment.params import BaseParams as BaseParams
+    from luxmeter.experiment.params import Params as Params
+    from luxmeter.experiment.saver import Saver as Saver
+    from luxmeter.experiment.seed import RndManager as RndManager
+    from luxmeter.experiment.seed import random as random
+    from luxmeter.flops import flops_of as flops_of
+    from luxmeter.model.analyze import analyze as analyze
+    from luxmeter.model.analyze import analyze_model as analyze_model
+    from luxmeter.operators.case import load_operators as load_operators
+    from luxmeter.operators.mini import bench_model as bench_model
+    from luxmeter.operators.runner import bench as bench
     from luxmeter.settings import globs as globs
 
 
@@ -28,6 +68,11 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(place), name)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext luxmeter` in IPython: the cell magic `%%luxmeter`."""
+    importlib.import_module("luxmeter.view.notebook").load_ipython_extension(shell)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,15 @@
+"""Time every call: `lux.trace`, `lux.start`, `lux.stop`, `lux.load_trace`."""
+
+from luxmeter.calls.cost import CostReport
+from luxmeter.calls.device import Device
+from luxmeter.calls.options import TraceOptions
+from luxmeter.calls.records import CallableWords, SignatureWords
+from luxmeter.calls.results import TraceResult, load_trace
+from luxmeter.calls.session import Trace, active, start, stop, trace
+from luxmeter.calls.table import CallTable, Row
+from luxmeter.calls.tree import CallTree
+
+__all__ = [
+    "CallTable", "CallTree", "CallableWords", "CostReport", "Device", "Row", "SignatureWords", "Trace",
+    "TraceOptions", "TraceResult", "active", "load_trace", "start", "stop", "trace",
+]  # fmt: skip

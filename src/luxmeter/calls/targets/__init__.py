@@ -1,0 +1,77 @@
+"""Which callables of a framework are timed, what the user calls them, and why some are not."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+
+class Form(enum.Enum):
+    """How a target is put in place."""
+
+    FUNCTION = "function"  # a function or method: the wrapper replaces it
+    PROPERTY = "property"  # reading it is the call
+    CLASSMETHOD = "classmethod"  # the class it is called on decides the name
+    MODULE = "module"  # nn.Module.__call__: the instance decides name, kind and path
+    INSTANCE = "instance"  # a method whose name depends on the type of the instance
+    FACTORY = "factory"  # returns a callable: running that is the span
+    COMPILE = "compile"  # torch.compile: running what it returns is one call
+    ASIDE = "aside"  # captures a program: every wrapper steps aside while it runs
+    PICKLE = "pickle"  # tries again with every wrapper aside when a function cannot be found by its name
+    HIDDEN = "hidden"  # counts as open, leaves no event
+    WORKER = "worker"  # the main loop of a DataLoader worker process
+    FIRST_STEP = "first step"  # Optimizer's own patching of a class at its first instance
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One callable: the attribute of a module or class that is replaced, and its name for the user."""
+
+    name: str
+    owner: Any
+    attribute: str
+    form: Form = Form.FUNCTION
+    span: bool = False  # transparent: hides nothing below it
+    label: str = ""  # shown instead of the name where there is a shorter way to write it
+    boundary: bool = False  # its end is the end of a training step
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A public callable that is not timed, and the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Everything public that a framework offers: what is timed and what is not."""
+
+    targets: tuple[Target, ...]
+    unseen: tuple[Unseen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a trace can see: names in the order of the framework's namespaces."""
+
+    seen: tuple[str, ...]
+    unseen: tuple[Unseen, ...]
+
+    def reason(self, name: str) -> str:
+        """Why `name` is not seen; empty when it is seen, `not a public callable` when nobody knows it."""
+        if name in self.seen:
+            return ""
+        return next((entry.reason for entry in self.unseen if entry.name == name), "not a public callable")
+
+    def __str__(self) -> str:
+        by_reason: dict[str, list[str]] = {}
+        for entry in self.unseen:
+            by_reason.setdefault(entry.reason, []).append(entry.name)
+        lines = [f"{len(self.seen):,} callables are timed, {len(self.unseen):,} public ones are not:"]
+        for reason, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+            shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+            lines.append(f"  {len(names):5,}  {reason}: {shown}")
+        return "\n".join(lines)

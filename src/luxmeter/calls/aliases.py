@@ -1,0 +1,68 @@
+"""Where else a callable is bound: names taken with `from torch import sin`, defaults of functions, attributes of instances."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType, ModuleType
+from typing import Any
+
+# Functions with defaults that could be callables, by module: collected once and again when the module changes.
+# Holds modules and functions, which live as long as the process; re-imported modules have another identity.
+_with_defaults: dict[str, tuple[int, int, list[FunctionType]]] = {}
+
+
+def namespaces() -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, namespace) of every imported module. Entries of sys.modules that are not modules are passed over."""
+    for name, module in list(sys.modules.items()):
+        if issubclass(type(module), ModuleType):
+            yield name, object.__getattribute__(module, "__dict__")
+
+
+def bound(objects: Mapping[int, Any]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """(namespace, name, object) for every module-level name that is bound to one of `objects` (keyed by id)."""
+    wanted = objects.keys()
+    for _, namespace in namespaces():
+        if wanted.isdisjoint(map(id, namespace.values())):
+            continue
+        for name, value in list(namespace.items()):
+            if id(value) in wanted:
+                yield namespace, name, value
+
+
+def in_defaults(objects: Mapping[int, Any]) -> Iterator[FunctionType]:
+    """Functions and methods that have one of `objects` as a default, such as `activation=F.relu`."""
+    wanted = objects.keys()
+    for name, namespace in namespaces():
+        top = name.partition(".")[0]
+        if (
+            top in sys.stdlib_module_names
+            or (top == "torch" and not name.startswith("torch.nn."))
+            or top == "luxmeter"
+        ):
+            continue
+        mark = (id(namespace), len(namespace))
+        known = _with_defaults.get(name)
+        if known is None or known[:2] != mark or name == "__main__":
+            known = _with_defaults[name] = (*mark, list(_functions_with_defaults(name, namespace)))
+        for function in known[2]:
+            defaults = function.__defaults__
+            if defaults and not wanted.isdisjoint(map(id, defaults)):
+                yield function
+
+
+def _functions_with_defaults(name: str, namespace: dict[str, Any]) -> Iterator[FunctionType]:
+    for value in list(namespace.values()):
+        if type(value) is FunctionType:
+            if value.__module__ == name and _may_hold_callable(value.__defaults__):
+                yield value
+        elif issubclass(type(value), type) and value.__module__ == name:
+            for member in list(vars(value).values()):
+                if type(member) is FunctionType and _may_hold_callable(member.__defaults__):
+                    yield member
+
+
+def _may_hold_callable(defaults: Iterable[Any] | None) -> bool:
+    return defaults is not None and any(
+        type(value).__name__ in ("function", "builtin_function_or_method") for value in defaults
+    )

@@ -1,0 +1,1863 @@
+/* The recorder core: the contract of _core.pyi, in plain CPython C API (no framework headers).
+ *
+ * Order of this file: clock and hash, records, threads and buffers, events, signatures, the path of one call,
+ * stand-in types, sections, Recorder methods, module.
+ *
+ * Everything runs under the GIL; buffers are touched only where no Python code can run in between. An event is
+ * plain numbers: no Python object is made for it, so that the cyclic collector has nothing to look at. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _WIN32
+#include <windows.h>
+#define THREAD_LOCAL __declspec(thread)
+#else
+#include <time.h>
+#define THREAD_LOCAL _Thread_local
+#endif
+
+#if defined(__GNUC__)
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#else
+#define LIKELY(x) (x)
+#define UNLIKELY(x) (x)
+#endif
+
+enum { CALL = 0, SPAN = 1, SECTION = 2 };
+enum { RAISED = 1, INSIDE = 2, SPANNED = 4, FIRST = 8, COMPLETED = 16, OWN = 32 };
+enum { OPAQUE = 0, EXCHANGE = 1, KEY = 2, IDENTITY = 3, HASH = 4 };
+enum { CHUNK_EVENTS = 2048, FREE_CHUNKS = 32, BUCKETS = 192, MAX_TOTALS = 100000 };
+enum { MAX_DEPTH = 6, MAX_NUMBERS = 32, MAX_FLOATS = 16, TYPE_CACHE = 64 };
+
+/* ---- clock and hash ---------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(_WIN32)
+#include <cpuid.h>
+#include <x86intrin.h>
+#define HAVE_TICKS 1
+#endif
+
+static int64_t system_now(void)
+{
+#ifdef _WIN32
+    static LARGE_INTEGER frequency;
+    LARGE_INTEGER ticks;
+    if (frequency.QuadPart == 0) QueryPerformanceFrequency(&frequency);
+    QueryPerformanceCounter(&ticks);
+    return (int64_t)((double)ticks.QuadPart * 1e9 / (double)frequency.QuadPart);
+#else
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+#endif
+}
+
+#ifdef HAVE_TICKS
+/* Reading the processor's tick counter takes a third of the time of a clock read, and there are two in every call.
+ * Only where the counter runs at one rate always (invariant TSC); its rate is measured against the system clock,
+ * from the import of this module to the first recorder, a few milliseconds at least: right to some parts in a million. */
+static struct {
+    uint64_t tick, scale; /* ns = at + (ticks - tick) * scale / 2^32; scale 0: not in use */
+    int64_t at;
+} ticks;
+static uint64_t import_tick;
+static int64_t import_at;
+
+static void read_both(uint64_t *tick, int64_t *at)
+{
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < 16; i++) { /* the pair that was read in one go, without an interruption between */
+        uint64_t before = __rdtsc();
+        int64_t time = system_now();
+        uint64_t after = __rdtsc();
+        if (after - before < best) {
+            best = after - before;
+            *tick = before + (after - before) / 2;
+            *at = time;
+        }
+    }
+}
+
+static void begin_ticks(void)
+{
+    unsigned int a, b, c, d;
+    const char *asked = getenv("LUXMETER_CLOCK");
+    if (asked != NULL && strcmp(asked, "system") == 0) return;
+    if (__get_cpuid_max(0x80000000, NULL) < 0x80000007) return;
+    if (__get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1u << 8))) read_both(&import_tick, &import_at);
+}
+
+static void measure_ticks(void)
+{
+    uint64_t tick = 0;
+    int64_t at = 0;
+    if (import_tick == 0 || ticks.scale != 0) return;
+    while (system_now() - import_at < 5000000) continue;
+    read_both(&tick, &at);
+    if (tick <= import_tick || at <= import_at) return;
+    double scale = (double)(at - import_at) / (double)(tick - import_tick) * 4294967296.0;
+    if (!(scale > 1e6 && scale < 1e12)) return;
+    ticks.tick = tick;
+    ticks.at = at;
+    ticks.scale = (uint64_t)scale;
+}
+
+static inline int64_t now(void)
+{
+    if (LIKELY(ticks.scale != 0))
+        return ticks.at + (int64_t)(((__int128)(int64_t)(__rdtsc() - ticks.tick) * (int64_t)ticks.scale) >> 32);
+    return system_now();
+}
+#else
+static void begin_ticks(void) {}
+static void measure_ticks(void) {}
+static inline int64_t now(void) { return system_now(); }
+#endif
+
+static inline uint64_t mix(uint64_t h, uint64_t v)
+{
+    h ^= v ^ UINT64_C(0x9E3779B97F4A7C15);
+#ifdef __SIZEOF_INT128__
+    __uint128_t product = (__uint128_t)h * UINT64_C(0xD6E8FEB86659FD93);
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+#else
+    h *= UINT64_C(0xFF51AFD7ED558CCD);
+    h ^= h >> 29;
+    h *= UINT64_C(0xC4CEB9FE1A85EC53);
+    return h ^ (h >> 32);
+#endif
+}
+
+/* ---- records ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t start, duration, child, wait;
+    uint32_t callable, signature, thread, section, module;
+    uint16_t depth, flags;
+} Event;
+
+/* An open call, span or section: what to restore when it closes, and what its children took. Calls keep theirs
+ * on the C stack, sections in a Span object. */
+typedef struct Frame {
+    struct Frame *prev;
+    uint64_t epoch;
+    int64_t start, child;
+    uint32_t callable, section, module, open, depth;
+} Frame;
+
+typedef struct Chunk {
+    struct Chunk *next;
+    uint32_t used;
+    Event events[CHUNK_EVENTS];
+} Chunk;
+
+typedef struct Thread {
+    struct Thread *next;
+    Frame *top;
+    Chunk *chunk;
+    uint64_t token;
+    uint32_t no, depth, open, section, module;
+    int busy;
+} Thread;
+
+typedef struct {
+    int64_t total, child, min, max;
+    uint64_t n, raised;
+    uint32_t api, signatures, general;
+    uint8_t kind, module, record, boundary;
+} Callable;
+
+typedef struct {
+    uint32_t n;
+    double low[MAX_FLOATS], high[MAX_FLOATS];
+} Ranges;
+
+typedef struct {
+    uint64_t key;
+    uint32_t signature; /* 0: free */
+} Interned;
+
+typedef struct {
+    uint32_t callable, signature, section, thread, flags;
+    uint64_t n;
+    int64_t total, child, wait, min, max;
+    uint32_t histogram[BUCKETS];
+} Total;
+
+typedef struct {
+    PyObject *instance; /* borrowed: only compared, and only while ref still leads to it */
+    PyObject *ref;
+    uint32_t wrapper;
+    int32_t callable;
+} Instance;
+
+/* DLPack's C exchange table, as far as it is used (dlpack.h, version 1.3). */
+typedef struct {
+    void *data;
+    struct { int32_t type, id; } device;
+    int32_t ndim;
+    struct { uint8_t code, bits; uint16_t lanes; } dtype;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+typedef struct {
+    struct { uint32_t major, minor; } version;
+    void *previous;
+    void *managed_tensor_allocator, *managed_tensor_from_py_object, *managed_tensor_to_py_object;
+    int (*dltensor_from_py_object)(void *object, DLTensor *out);
+    void *current_work_stream;
+} ExchangeTable;
+
+typedef struct {
+    PyObject_HEAD
+    int running, on, paused, sampled_out, manual_steps;
+    int inside, signatures, strides, by_totals, ended;
+    uint64_t serial, epoch, run;
+    uint32_t max_signatures, max_chunks, chunks;
+    uint64_t every, steps;
+    Callable *callables;
+    size_t callable_count, callable_room;
+    uint8_t *seen; /* for each API name: whether it was called */
+    size_t api_count, api_room;
+    Thread *threads, *orphans;
+    uint32_t thread_count;
+    Chunk *full, **full_tail, *spare;
+    uint32_t spare_count;
+    Interned *interned;
+    size_t interned_size, interned_used;
+    Ranges **ranges; /* by signature */
+    size_t ranges_size;
+    uint32_t signature_count;
+    Total **totals;
+    uint32_t *total_index;
+    size_t total_count, total_room, total_index_size;
+    Instance *instances;
+    size_t instance_size, instance_used;
+    uint32_t wrapper_count;
+    struct { PyTypeObject *type; int kind; } type_cache[TYPE_CACHE];
+    PyObject *types; /* type -> kind; keeps the types alive, so that no address is used twice */
+    PyObject *apis;  /* name -> API number */
+    PyTypeObject *tensor_type;
+    PyObject *exchange;
+    int (*from_py_object)(void *, DLTensor *);
+    PyObject *classify, *key, *on_signature, *on_thread, *on_chunk, *sync;
+    uint64_t events, lost, passed, unfinished, generalised, hook_errors;
+    int64_t described_ns;
+} Recorder;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    Recorder *recorder;
+    PyObject *wrapped, *through, *resolve;
+    int64_t callable;
+    uint32_t serial;
+    PyObject *weakrefs;
+} Wrapper;
+
+typedef struct {
+    PyObject_HEAD
+    Frame frame;
+    Thread *thread;
+    Recorder *recorder;
+    uint64_t serial;
+} SpanObject;
+
+static PyTypeObject *wrapper_type, *plain_type, *property_type, *span_type, *recorder_type;
+static PyObject *str_module, *str_doc, *str_class;
+static uint64_t last_serial, last_token;
+
+/* ---- threads and buffers ----------------------------------------------------------------------------- */
+
+static THREAD_LOCAL uint64_t own_token; /* of this OS thread; never used again by another */
+static THREAD_LOCAL uint64_t cached_serial;
+static THREAD_LOCAL Thread *cached_thread;
+
+/* Calls a hook with recording off on this thread. An Exception of it is counted and dropped; what is more than
+ * that (KeyboardInterrupt) is the user's: -1. An exception that is already set survives. */
+static int call_hook(Recorder *r, Thread *t, PyObject *hook, PyObject *const *args, size_t n, PyObject **result)
+{
+    PyObject *type, *value, *trace;
+    int was = t->busy, status = 0;
+    PyErr_Fetch(&type, &value, &trace);
+    t->busy = 1;
+    PyObject *answer = PyObject_Vectorcall(hook, args, n, NULL);
+    t->busy = was;
+    if (answer == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_Exception)) {
+            PyErr_Clear();
+            r->hook_errors++;
+        } else {
+            status = -1;
+        }
+    }
+    if (status == 0) {
+        PyErr_Restore(type, value, trace);
+    } else {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(trace);
+    }
+    if (result != NULL) *result = answer;
+    else Py_XDECREF(answer);
+    return status;
+}
+
+static Thread *new_thread(Recorder *r)
+{
+    if (own_token == 0) own_token = ++last_token;
+    Thread *t = r->threads;
+    while (t != NULL && t->token != own_token) t = t->next;
+    if (t == NULL) {
+        t = PyMem_RawCalloc(1, sizeof(Thread));
+        if (t == NULL) return NULL;
+        t->token = own_token;
+        t->no = r->thread_count++;
+        t->next = r->threads;
+        r->threads = t;
+        if (r->on_thread != NULL) {
+            PyObject *no = PyLong_FromUnsignedLong(t->no);
+            if (no == NULL) PyErr_Clear();
+            else {
+                /* An interrupt that falls in here comes again at the next call. */
+                if (call_hook(r, t, r->on_thread, &no, 1, NULL) < 0) {
+                    PyErr_Clear();
+                    PyErr_SetInterrupt();
+                }
+                Py_DECREF(no);
+            }
+        }
+    }
+    cached_serial = r->serial;
+    cached_thread = t;
+    return t;
+}
+
+static inline Thread *this_thread(Recorder *r)
+{
+    return LIKELY(cached_serial == r->serial) ? cached_thread : new_thread(r);
+}
+
+static Chunk *take_chunk(Recorder *r)
+{
+    if (r->chunks >= r->max_chunks) return NULL;
+    Chunk *chunk = r->spare;
+    if (chunk != NULL) {
+        r->spare = chunk->next;
+        r->spare_count--;
+    } else if ((chunk = PyMem_RawMalloc(sizeof(Chunk))) == NULL) {
+        return NULL;
+    }
+    chunk->next = NULL;
+    chunk->used = 0;
+    r->chunks++;
+    return chunk;
+}
+
+static void give_chunk(Recorder *r, Chunk *chunk)
+{
+    r->chunks--;
+    if (r->spare_count < FREE_CHUNKS) {
+        chunk->next = r->spare;
+        r->spare = chunk;
+        r->spare_count++;
+    } else {
+        PyMem_RawFree(chunk);
+    }
+}
+
+static void free_threads(Thread *t)
+{
+    while (t != NULL) {
+        Thread *next = t->next;
+        PyMem_RawFree(t->chunk);
+        PyMem_RawFree(t);
+        t = next;
+    }
+}
+
+/* ---- events ------------------------------------------------------------------------------------------ */
+
+/* Four buckets a doubling. */
+static inline uint32_t bucket(int64_t duration)
+{
+    if (duration < 4) return duration < 0 ? 0 : (uint32_t)duration;
+    int exponent = 63;
+    while (!((uint64_t)duration >> exponent)) exponent--;
+    uint32_t at = (uint32_t)(4 * (exponent - 1) + ((duration >> (exponent - 2)) & 3));
+    return at < BUCKETS ? at : BUCKETS - 1;
+}
+
+static int grow_totals(Recorder *r)
+{
+    if (r->total_count == r->total_room) {
+        size_t room = r->total_room ? 2 * r->total_room : 256;
+        Total **grown = PyMem_RawRealloc(r->totals, room * sizeof(Total *));
+        if (grown == NULL) return -1;
+        r->totals = grown;
+        r->total_room = room;
+    }
+    if (2 * (r->total_count + 1) > r->total_index_size) {
+        size_t size = r->total_index_size ? 2 * r->total_index_size : 1024;
+        uint32_t *index = PyMem_RawCalloc(size, sizeof(uint32_t));
+        if (index == NULL) return -1;
+        for (size_t i = 0; i < r->total_count; i++) {
+            Total *t = r->totals[i];
+            uint64_t h = mix(mix(mix(mix(mix(0, t->callable), t->signature), t->section), t->thread), t->flags);
+            size_t at = h & (size - 1);
+            while (index[at]) at = (at + 1) & (size - 1);
+            index[at] = (uint32_t)i + 1;
+        }
+        PyMem_RawFree(r->total_index);
+        r->total_index = index;
+        r->total_index_size = size;
+    }
+    return 0;
+}
+
+static Total *find_total(Recorder *r, uint32_t callable, uint32_t signature, uint32_t section, uint32_t thread,
+                         uint32_t flags)
+{
+    uint64_t h = mix(mix(mix(mix(mix(0, callable), signature), section), thread), flags);
+    if (r->total_index_size) {
+        size_t at = h & (r->total_index_size - 1);
+        while (r->total_index[at]) {
+            Total *t = r->totals[r->total_index[at] - 1];
+            if (t->callable == callable && t->signature == signature && t->section == section &&
+                t->thread == thread && t->flags == flags)
+                return t;
+            at = (at + 1) & (r->total_index_size - 1);
+        }
+    }
+    if (r->total_count >= MAX_TOTALS && (signature | section | thread)) {
+        r->generalised++;
+        return find_total(r, callable, 0, 0, 0, flags);
+    }
+    Total *t = PyMem_RawCalloc(1, sizeof(Total));
+    if (t == NULL) return NULL;
+    t->callable = callable;
+    t->signature = signature;
+    t->section = section;
+    t->thread = thread;
+    t->flags = flags;
+    if (grow_totals(r) < 0) {
+        PyMem_RawFree(t);
+        return NULL;
+    }
+    r->totals[r->total_count++] = t;
+    size_t at = h & (r->total_index_size - 1);
+    while (r->total_index[at]) at = (at + 1) & (r->total_index_size - 1);
+    r->total_index[at] = (uint32_t)r->total_count;
+    return t;
+}
+
+static void add_total(Recorder *r, Thread *t, const Frame *f, int64_t duration, int64_t wait, uint32_t signature,
+                      uint32_t flags)
+{
+    Total *total = find_total(r, f->callable, signature, f->section, t->no, flags);
+    if (total == NULL) {
+        r->lost++;
+        return;
+    }
+    if (total->n == 0 || duration < total->min) total->min = duration;
+    if (duration > total->max) total->max = duration;
+    total->n++;
+    total->total += duration;
+    total->child += f->child;
+    total->wait += wait;
+    total->histogram[bucket(duration)]++;
+    r->events++;
+}
+
+/* -1: a hook was interrupted and the exception is the user's. */
+static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration, int64_t wait, uint32_t signature,
+                       uint32_t flags)
+{
+    Callable *c = &r->callables[f->callable];
+    if (UNLIKELY(!r->seen[c->api])) {
+        r->seen[c->api] = 1;
+        flags |= FIRST;
+    }
+    if (LIKELY(!(flags & OWN))) {
+        if (c->n == 0 || duration < c->min) c->min = duration;
+        if (duration > c->max) c->max = duration;
+        c->n++;
+        c->total += duration;
+        c->child += f->child;
+        c->raised += flags & RAISED;
+    }
+    if (r->by_totals) {
+        add_total(r, t, f, duration, wait, signature, flags);
+        return 0;
+    }
+    Chunk *chunk = t->chunk;
+    if (UNLIKELY(chunk == NULL)) {
+        if ((chunk = t->chunk = take_chunk(r)) == NULL) {
+            r->lost++;
+            return 0;
+        }
+    }
+    Event *e = &chunk->events[chunk->used++];
+    e->start = f->start;
+    e->duration = duration;
+    e->child = f->child;
+    e->wait = wait;
+    e->callable = f->callable;
+    e->signature = signature;
+    e->thread = t->no;
+    e->section = f->section;
+    e->module = f->module;
+    e->depth = f->depth < 65535 ? (uint16_t)f->depth : 65535;
+    e->flags = (uint16_t)flags;
+    r->events++;
+    if (UNLIKELY(chunk->used == CHUNK_EVENTS)) {
+        t->chunk = NULL;
+        *r->full_tail = chunk;
+        r->full_tail = &chunk->next;
+        if (r->on_chunk != NULL) return call_hook(r, t, r->on_chunk, NULL, 0, NULL);
+    }
+    return 0;
+}
+
+/* ---- signatures -------------------------------------------------------------------------------------- */
+
+typedef struct {
+    Recorder *recorder;
+    Thread *thread;
+    uint64_t h;
+    uint32_t nfloats;
+    double floats[MAX_FLOATS];
+} Hasher;
+
+static int hash_one(Hasher *h, PyObject *v, int depth);
+
+static inline void put(Hasher *h, uint64_t v) { h->h = mix(h->h, v); }
+
+static int hash_key(Hasher *h, PyObject *v)
+{
+    Recorder *r = h->recorder;
+    if (r->key == NULL) return 0;
+    PyObject *key;
+    if (call_hook(r, h->thread, r->key, &v, 1, &key) < 0) return -1;
+    if (key == NULL) return 0;
+    Py_hash_t value = PyObject_Hash(key);
+    Py_DECREF(key);
+    if (value == -1) {
+        PyErr_Clear();
+        r->hook_errors++;
+    }
+    put(h, (uint64_t)value);
+    return 0;
+}
+
+static inline int hash_tensor(Hasher *h, PyObject *v)
+{
+    Recorder *r = h->recorder;
+    DLTensor d;
+    put(h, (uint64_t)(uintptr_t)Py_TYPE(v));
+    if (r->from_py_object == NULL) return hash_key(h, v);
+    if (UNLIKELY(r->from_py_object(v, &d) != 0)) { /* sparse, meta, functorch ...: by its attributes */
+        PyErr_Clear();
+        return hash_key(h, v);
+    }
+    put(h, (uint64_t)(uint8_t)d.ndim | (uint64_t)d.dtype.code << 8 | (uint64_t)d.dtype.bits << 16 |
+               (uint64_t)(uint8_t)d.dtype.lanes << 24 | (uint64_t)(uint8_t)d.device.type << 32 |
+               (uint64_t)(uint16_t)d.device.id << 40);
+    for (int i = 0; i < d.ndim; i++) put(h, (uint64_t)d.shape[i]);
+    if (r->strides && d.strides != NULL)
+        for (int i = 0; i < d.ndim; i++) put(h, (uint64_t)d.strides[i]);
+    return 0;
+}
+
+static inline void hash_float(Hasher *h, double value)
+{
+    if (h->nfloats < MAX_FLOATS) h->floats[h->nfloats++] = value;
+}
+
+static int hash_long(Hasher *h, PyObject *v)
+{
+    int overflow;
+    long long value = PyLong_AsLongLongAndOverflow(v, &overflow);
+    if (overflow) {
+        Py_hash_t wide = PyLong_Type.tp_hash(v);
+        put(h, (uint64_t)wide ^ 0xB16);
+    } else {
+        put(h, (uint64_t)value);
+    }
+    return 0;
+}
+
+static int hash_str(Hasher *h, PyObject *v)
+{
+    put(h, (uint64_t)PyUnicode_Type.tp_hash(v));
+    return 0;
+}
+
+static int hash_sequence(Hasher *h, PyObject *v, int depth)
+{
+    int is_tuple = PyTuple_Check(v);
+    Py_ssize_t n = is_tuple ? PyTuple_GET_SIZE(v) : PyList_GET_SIZE(v);
+    put(h, (uint64_t)n ^ UINT64_C(0x5E9) << 40);
+    if (depth >= MAX_DEPTH) return 0;
+    for (Py_ssize_t i = 0; i < (is_tuple ? n : PyList_GET_SIZE(v)) && i < n; i++) {
+        PyObject *item = is_tuple ? PyTuple_GET_ITEM(v, i) : PyList_GET_ITEM(v, i);
+        if (i >= MAX_NUMBERS && (PyLong_Check(item) || PyFloat_Check(item) || PyUnicode_Check(item))) continue;
+        Py_INCREF(item); /* a hook may change the list */
+        int status = hash_one(h, item, depth + 1);
+        Py_DECREF(item);
+        if (status < 0) return -1;
+    }
+    put(h, 0xE4D);
+    return 0;
+}
+
+static int hash_dict(Hasher *h, PyObject *v, int depth)
+{
+    put(h, (uint64_t)PyDict_GET_SIZE(v) ^ UINT64_C(0xD1C7) << 40);
+    if (depth >= MAX_DEPTH) return 0;
+    PyObject *items = PyDict_Items(v); /* a copy: hooks may change the dictionary */
+    if (items == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    int status = 0;
+    for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(items); i++) {
+        PyObject *pair = PyList_GET_ITEM(items, i), *name = PyTuple_GET_ITEM(pair, 0);
+        if (PyUnicode_Check(name)) hash_str(h, name);
+        else if (PyLong_Check(name)) hash_long(h, name);
+        else put(h, (uint64_t)(uintptr_t)Py_TYPE(name));
+        status = hash_one(h, PyTuple_GET_ITEM(pair, 1), depth + 1);
+    }
+    Py_DECREF(items);
+    return status;
+}
+
+/* How a type takes part: asked once a type. -1: interrupted. */
+static int kind_of_type(Hasher *h, PyTypeObject *type)
+{
+    Recorder *r = h->recorder;
+    size_t at = ((uintptr_t)type >> 5) % TYPE_CACHE;
+    if (LIKELY(r->type_cache[at].type == type)) return r->type_cache[at].kind;
+    PyObject *known = PyDict_GetItemWithError(r->types, (PyObject *)type);
+    int kind = OPAQUE;
+    if (known != NULL) {
+        kind = (int)PyLong_AsLong(known);
+    } else {
+        PyErr_Clear();
+        if (r->classify != NULL) {
+            PyObject *argument = (PyObject *)type, *answer;
+            if (call_hook(r, h->thread, r->classify, &argument, 1, &answer) < 0) return -1;
+            if (answer != NULL) {
+                kind = (int)PyLong_AsLong(answer);
+                Py_DECREF(answer);
+                if (PyErr_Occurred()) {
+                    PyErr_Clear();
+                    kind = OPAQUE;
+                }
+            }
+        }
+        PyObject *number = PyLong_FromLong(kind);
+        if (number == NULL || PyDict_SetItem(r->types, (PyObject *)type, number) < 0) PyErr_Clear();
+        Py_XDECREF(number);
+    }
+    r->type_cache[at].type = type;
+    r->type_cache[at].kind = kind;
+    return kind;
+}
+
+static int hash_other(Hasher *h, PyObject *v, PyTypeObject *type)
+{
+    int kind = kind_of_type(h, type);
+    if (kind < 0) return -1;
+    if (kind == EXCHANGE) return hash_tensor(h, v);
+    put(h, (uint64_t)(uintptr_t)type);
+    switch (kind) {
+    case KEY: return hash_key(h, v);
+    case IDENTITY: put(h, (uint64_t)(uintptr_t)v); return 0;
+    case HASH: {
+        Py_hash_t value = PyObject_Hash(v);
+        if (value == -1) PyErr_Clear();
+        put(h, (uint64_t)value);
+        return 0;
+    }
+    default: break;
+    }
+    if (PyLong_Check(v)) return hash_long(h, v);
+    if (PyFloat_Check(v)) {
+        hash_float(h, PyFloat_AS_DOUBLE(v));
+        return 0;
+    }
+    return PyUnicode_Check(v) ? hash_str(h, v) : 0;
+}
+
+static int hash_one(Hasher *h, PyObject *v, int depth)
+{
+    PyTypeObject *type = Py_TYPE(v);
+    if (type == h->recorder->tensor_type) return hash_tensor(h, v);
+    if (v == Py_None || v == Py_True || v == Py_False || v == Py_Ellipsis) {
+        put(h, (uint64_t)(uintptr_t)v);
+        return 0;
+    }
+    if (type == &PyLong_Type) {
+        put(h, 0x147);
+        return hash_long(h, v);
+    }
+    if (type == &PyFloat_Type) {
+        put(h, 0xF10A7);
+        hash_float(h, PyFloat_AS_DOUBLE(v));
+        return 0;
+    }
+    if (type == &PyUnicode_Type) return hash_str(h, v);
+    if (PyTuple_Check(v) || PyList_Check(v)) {
+        put(h, (uint64_t)(uintptr_t)type);
+        return hash_sequence(h, v, depth);
+    }
+    if (PyDict_Check(v)) {
+        put(h, (uint64_t)(uintptr_t)type);
+        return hash_dict(h, v, depth);
+    }
+    if (type == &PySlice_Type) {
+        PySliceObject *s = (PySliceObject *)v;
+        put(h, 0x51CE);
+        if (hash_one(h, s->start, depth) < 0 || hash_one(h, s->stop, depth) < 0) return -1;
+        return hash_one(h, s->step, depth);
+    }
+    if (type == &PyFunction_Type) {
+        put(h, 0xF06C);
+        return hash_str(h, ((PyFunctionObject *)v)->func_qualname);
+    }
+    if (PyType_Check(v)) {
+        put(h, (uint64_t)(uintptr_t)v);
+        return 0;
+    }
+    return hash_other(h, v, type);
+}
+
+static int grow_interned(Recorder *r)
+{
+    size_t size = r->interned_size ? 2 * r->interned_size : 1024;
+    Interned *grown = PyMem_RawCalloc(size, sizeof(Interned));
+    if (grown == NULL) return -1;
+    for (size_t i = 0; i < r->interned_size; i++) {
+        if (!r->interned[i].signature) continue;
+        size_t at = r->interned[i].key & (size - 1);
+        while (grown[at].signature) at = (at + 1) & (size - 1);
+        grown[at] = r->interned[i];
+    }
+    PyMem_RawFree(r->interned);
+    r->interned = grown;
+    r->interned_size = size;
+    return 0;
+}
+
+static void widen_ranges(Recorder *r, uint32_t signature, const Hasher *h)
+{
+    if (signature >= r->ranges_size) {
+        size_t size = r->ranges_size ? r->ranges_size : 256;
+        while (size <= signature) size *= 2;
+        Ranges **grown = PyMem_RawRealloc(r->ranges, size * sizeof(Ranges *));
+        if (grown == NULL) return;
+        memset(grown + r->ranges_size, 0, (size - r->ranges_size) * sizeof(Ranges *));
+        r->ranges = grown;
+        r->ranges_size = size;
+    }
+    Ranges *known = r->ranges[signature];
+    if (known == NULL) {
+        if ((known = PyMem_RawMalloc(sizeof(Ranges))) == NULL) return;
+        known->n = h->nfloats;
+        memcpy(known->low, h->floats, sizeof(known->low));
+        memcpy(known->high, h->floats, sizeof(known->high));
+        r->ranges[signature] = known;
+        return;
+    }
+    for (uint32_t i = 0; i < known->n && i < h->nfloats; i++) {
+        if (h->floats[i] < known->low[i]) known->low[i] = h->floats[i];
+        if (h->floats[i] > known->high[i]) known->high[i] = h->floats[i];
+    }
+}
+
+/* Calls on_signature(callable, signature, args, kwargs, general). */
+static int describe(Recorder *r, Thread *t, uint32_t callable, uint32_t signature, PyObject *const *args,
+                    Py_ssize_t nargs, PyObject *kwnames, int general)
+{
+    int status = 0;
+    PyObject *hook_args[5] = {NULL};
+    Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    hook_args[0] = PyLong_FromUnsignedLong(callable);
+    hook_args[1] = PyLong_FromUnsignedLong(signature);
+    hook_args[2] = PyTuple_New(nargs);
+    hook_args[3] = PyDict_New();
+    hook_args[4] = PyBool_FromLong(general);
+    if (!hook_args[0] || !hook_args[1] || !hook_args[2] || !hook_args[3]) goto done;
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        Py_INCREF(args[i]);
+        PyTuple_SET_ITEM(hook_args[2], i, args[i]);
+    }
+    for (Py_ssize_t i = 0; i < nkw; i++)
+        if (PyDict_SetItem(hook_args[3], PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) goto done;
+    status = call_hook(r, t, r->on_signature, hook_args, 5, NULL);
+done:
+    for (int i = 0; i < 5; i++) Py_XDECREF(hook_args[i]);
+    if (status == 0 && PyErr_Occurred()) PyErr_Clear();
+    return status;
+}
+
+static int first_sight(Recorder *r, Thread *t, uint32_t callable, uint64_t key, PyObject *const *args,
+                       Py_ssize_t nargs, PyObject *kwnames, uint32_t *signature)
+{
+    Callable *c = &r->callables[callable];
+    int general = c->signatures >= r->max_signatures;
+    *signature = 0;
+    if (general) {
+        r->generalised++;
+        if (c->general) {
+            *signature = c->general;
+            return 0;
+        }
+        c->general = ++r->signature_count;
+    } else {
+        if (10 * (r->interned_used + 1) > 6 * r->interned_size && grow_interned(r) < 0) return 0;
+        size_t at = key & (r->interned_size - 1);
+        while (r->interned[at].signature) at = (at + 1) & (r->interned_size - 1);
+        r->interned[at].key = key;
+        r->interned[at].signature = ++r->signature_count;
+        r->interned_used++;
+        c->signatures++;
+    }
+    *signature = r->signature_count;
+    Frame f = {.prev = t->top, .callable = 0, .section = t->section, .module = t->module, .depth = t->depth};
+    f.start = now();
+    if (r->on_signature != NULL && describe(r, t, callable, *signature, args, nargs, kwnames, general) < 0)
+        return -1;
+    int64_t duration = now() - f.start;
+    r->described_ns += duration;
+    if (t->top != NULL) t->top->child += duration;
+    return emit(r, t, &f, duration, 0, 0, OWN | SPANNED | r->ended);
+}
+
+/* The signature's id in *signature. -1: a hook was interrupted. */
+static inline int signature_of(Recorder *r, Thread *t, uint32_t callable, PyObject *const *args, Py_ssize_t nargs,
+                               PyObject *kwnames, uint32_t *signature)
+{
+    Hasher h;
+    h.recorder = r;
+    h.thread = t;
+    h.h = callable;
+    h.nfloats = 0;
+    put(&h, (uint64_t)nargs);
+    for (Py_ssize_t i = 0; i < nargs; i++)
+        if (UNLIKELY(hash_one(&h, args[i], 0) < 0)) return -1;
+    if (kwnames != NULL) {
+        Py_ssize_t nkw = PyTuple_GET_SIZE(kwnames);
+        for (Py_ssize_t i = 0; i < nkw; i++) {
+            hash_str(&h, PyTuple_GET_ITEM(kwnames, i));
+            if (UNLIKELY(hash_one(&h, args[nargs + i], 0) < 0)) return -1;
+        }
+    }
+    uint64_t key = h.h;
+    uint32_t found = 0;
+    if (LIKELY(r->interned_size)) {
+        size_t at = key & (r->interned_size - 1);
+        while (r->interned[at].signature) {
+            if (LIKELY(r->interned[at].key == key)) {
+                found = r->interned[at].signature;
+                break;
+            }
+            at = (at + 1) & (r->interned_size - 1);
+        }
+    }
+    if (UNLIKELY(!found) && first_sight(r, t, callable, key, args, nargs, kwnames, &found) < 0) return -1;
+    if (h.nfloats && found) widen_ranges(r, found, &h);
+    *signature = found;
+    return 0;
+}
+
+/* ---- the path of one call ---------------------------------------------------------------------------- */
+
+static void set_on(Recorder *r)
+{
+    int on = r->running && !r->paused && !r->sampled_out;
+    if (r->on && !on) r->epoch++;
+    r->on = on;
+}
+
+static void count_step(Recorder *r)
+{
+    r->steps++;
+    r->sampled_out = r->steps % r->every != 0;
+    set_on(r);
+}
+
+static inline void end_boundary(Recorder *r, uint32_t callable)
+{
+    if (UNLIKELY(r->callables[callable].boundary) && r->running && !r->manual_steps) count_step(r);
+}
+
+typedef struct {
+    PyObject *through; /* a callable, or a descriptor to read */
+    PyObject *const *args;
+    size_t nargsf;
+    PyObject *kwnames;
+    descrgetfunc getter; /* of the descriptor, with `owner` */
+    PyObject *owner;
+} Invocation;
+
+static inline PyObject *invoke(const Invocation *i)
+{
+    if (i->getter != NULL) return i->getter(i->through, i->args[0], i->owner);
+    return PyObject_Vectorcall(i->through, i->args, i->nargsf, i->kwnames);
+}
+
+static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
+{
+    PyObject *result;
+    Thread *t;
+    if (UNLIKELY(!r->on) || UNLIKELY((t = this_thread(r)) == NULL)) {
+        result = invoke(i);
+        end_boundary(r, callable);
+        return result;
+    }
+    if (UNLIKELY(t->busy)) return invoke(i);
+    if (t->open && !r->inside) {
+        r->passed++;
+        return invoke(i);
+    }
+    const Callable *c = &r->callables[callable];
+    int kind = c->kind;
+    if (!c->record) {
+        uint32_t before = t->open;
+        t->open += kind == CALL;
+        result = invoke(i);
+        t->open = before;
+        end_boundary(r, callable);
+        return result;
+    }
+    int is_module = c->module;
+    uint32_t signature = 0;
+    if (r->signatures &&
+        signature_of(r, t, callable, i->args, PyVectorcall_NARGS(i->nargsf), i->kwnames, &signature) < 0)
+        return NULL;
+    Frame f;
+    f.prev = t->top;
+    f.epoch = r->epoch;
+    f.child = 0;
+    f.callable = callable;
+    f.section = t->section;
+    f.module = t->module;
+    f.open = t->open;
+    f.depth = t->depth;
+    t->top = &f;
+    t->depth++;
+    t->open += kind == CALL;
+    if (is_module) t->module = callable;
+    f.start = now();
+    result = invoke(i);
+    int64_t end = now(), wait = 0;
+    int status = 0;
+    uint32_t flags = r->ended | (f.open ? INSIDE : 0) | (kind ? SPANNED : 0);
+    if (UNLIKELY(result == NULL) && !PyErr_ExceptionMatches(PyExc_StopIteration)) flags |= RAISED;
+    if (r->sync != NULL) {
+        status = call_hook(r, t, r->sync, NULL, 0, NULL);
+        wait = now() - end;
+        end += wait;
+    }
+    t->top = f.prev;
+    t->depth = f.depth;
+    t->open = f.open;
+    t->section = f.section;
+    t->module = f.module;
+    if (LIKELY(f.epoch == r->epoch && r->on)) {
+        int64_t duration = end - f.start;
+        if (f.prev != NULL) f.prev->child += duration;
+        if (UNLIKELY(emit(r, t, &f, duration, wait, signature, flags) < 0)) status = -1;
+    } else if (r->running) {
+        r->unfinished++;
+    }
+    end_boundary(r, callable);
+    if (UNLIKELY(status < 0)) Py_CLEAR(result);
+    return result;
+}
+
+/* ---- stand-in types ---------------------------------------------------------------------------------- */
+
+static inline PyObject *referent(PyObject *ref) /* borrowed, only to be compared */
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *object = NULL;
+    if (PyWeakref_GetRef(ref, &object) < 0) PyErr_Clear();
+    Py_XDECREF(object);
+    return object;
+#else
+    return PyWeakref_GET_OBJECT(ref);
+#endif
+}
+
+static inline size_t instance_at(const Instance *table, size_t size, PyObject *instance, uint32_t wrapper)
+{
+    size_t at = mix((uintptr_t)instance, wrapper) & (size - 1);
+    while (table[at].ref != NULL && (table[at].instance != instance || table[at].wrapper != wrapper))
+        at = (at + 1) & (size - 1);
+    return at;
+}
+
+/* Makes room for one more; drops the entries of instances that are gone. Runs no Python code but frees of
+ * weak references, after the table is whole again. */
+static int grow_instances(Recorder *r)
+{
+    size_t living = 0, size = 64;
+    for (size_t i = 0; i < r->instance_size; i++)
+        living += r->instances[i].ref != NULL && referent(r->instances[i].ref) == r->instances[i].instance;
+    while (size < 4 * (living + 1)) size *= 2;
+    Instance *grown = PyMem_RawCalloc(size, sizeof(Instance)), *old = r->instances;
+    if (grown == NULL) return -1;
+    size_t old_size = r->instance_size;
+    for (size_t i = 0; i < old_size; i++) {
+        if (old[i].ref == NULL || referent(old[i].ref) != old[i].instance) continue;
+        grown[instance_at(grown, size, old[i].instance, old[i].wrapper)] = old[i];
+        old[i].ref = NULL;
+    }
+    r->instances = grown;
+    r->instance_size = size;
+    r->instance_used = living;
+    for (size_t i = 0; i < old_size; i++) Py_XDECREF(old[i].ref);
+    PyMem_RawFree(old);
+    return 0;
+}
+
+static void remember_instance(Recorder *r, PyObject *instance, uint32_t wrapper, int64_t callable)
+{
+    PyObject *ref = PyWeakref_NewRef(instance, NULL);
+    if (ref == NULL) { /* cannot be weakly referenced: asked every time */
+        PyErr_Clear();
+        return;
+    }
+    if (2 * (r->instance_used + 1) > r->instance_size && grow_instances(r) < 0) {
+        Py_DECREF(ref);
+        return;
+    }
+    size_t at = instance_at(r->instances, r->instance_size, instance, wrapper);
+    PyObject *old = r->instances[at].ref;
+    if (old == NULL) r->instance_used++;
+    r->instances[at] = (Instance){instance, ref, wrapper, (int32_t)callable};
+    Py_XDECREF(old);
+}
+
+/* The callable id for this instance; -1: pass straight on; -2: interrupted. */
+static int64_t resolve(Wrapper *w, PyObject *instance)
+{
+    Recorder *r = w->recorder;
+    if (r->instance_size) {
+        size_t at = instance_at(r->instances, r->instance_size, instance, w->serial);
+        if (LIKELY(r->instances[at].ref != NULL) && LIKELY(referent(r->instances[at].ref) == instance))
+            return r->instances[at].callable;
+    }
+    Thread *t = this_thread(r);
+    if (t == NULL || t->busy) return -1;
+    PyObject *answer;
+    if (call_hook(r, t, w->resolve, &instance, 1, &answer) < 0) return -2;
+    int64_t callable = -1;
+    if (answer != NULL) {
+        callable = PyLong_AsLongLong(answer);
+        Py_DECREF(answer);
+        if (PyErr_Occurred() || callable < -1 || callable >= (int64_t)r->callable_count) {
+            PyErr_Clear();
+            r->hook_errors++;
+            callable = -1;
+        }
+    }
+    remember_instance(r, instance, w->serial, callable);
+    return callable;
+}
+
+static PyObject *wrapper_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Wrapper *w = (Wrapper *)self;
+    Recorder *r = w->recorder;
+    if (UNLIKELY(!r->running)) return PyObject_Vectorcall(w->through, args, nargsf, kwnames);
+    int64_t callable = w->callable;
+    if (w->resolve != NULL && PyVectorcall_NARGS(nargsf) > 0) {
+        callable = resolve(w, args[0]);
+        if (UNLIKELY(callable == -2)) return NULL;
+    }
+    if (UNLIKELY(callable < 0)) return PyObject_Vectorcall(w->through, args, nargsf, kwnames);
+    Invocation i = {w->through, args, nargsf, kwnames, NULL, NULL};
+    Py_INCREF(self); /* the caller may let go of it meanwhile, and with it of the recorder */
+    PyObject *result = run_call(r, (uint32_t)callable, &i);
+    Py_DECREF(self);
+    return result;
+}
+
+static PyObject *wrapper_bind(PyObject *self, PyObject *instance, PyObject *owner)
+{
+    if (instance == NULL || instance == Py_None) return Py_NewRef(self);
+    return PyMethod_New(self, instance);
+}
+
+static PyObject *property_get(PyObject *self, PyObject *instance, PyObject *owner)
+{
+    Wrapper *w = (Wrapper *)self;
+    if (instance == NULL) return Py_NewRef(w->wrapped);
+    descrgetfunc getter = Py_TYPE(w->wrapped)->tp_descr_get;
+    if (!w->recorder->running || w->callable < 0) return getter(w->wrapped, instance, owner);
+    Invocation i = {w->wrapped, &instance, 1, NULL, getter, owner};
+    Py_INCREF(self);
+    PyObject *result = run_call(w->recorder, (uint32_t)w->callable, &i);
+    Py_DECREF(self);
+    return result;
+}
+
+static int property_set(PyObject *self, PyObject *instance, PyObject *value)
+{
+    PyObject *wrapped = ((Wrapper *)self)->wrapped;
+    descrsetfunc setter = Py_TYPE(wrapped)->tp_descr_set;
+    if (setter == NULL) {
+        PyErr_SetString(PyExc_AttributeError, value == NULL ? "__delete__" : "__set__");
+        return -1;
+    }
+    return setter(wrapped, instance, value);
+}
+
+static PyObject *wrapper_getattr(PyObject *self, PyObject *name)
+{
+    PyObject *wrapped = ((Wrapper *)self)->wrapped;
+    /* Found on the type before anything else: these are what it wraps has. With __class__, isinstance() agrees. */
+    if (PyUnicode_Check(name) &&
+        (PyUnicode_Compare(name, str_module) == 0 || PyUnicode_Compare(name, str_doc) == 0 ||
+         PyUnicode_Compare(name, str_class) == 0))
+        return PyObject_GetAttr(wrapped, name);
+    PyObject *found = PyObject_GenericGetAttr(self, name);
+    if (found != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+    PyErr_Clear();
+    return PyObject_GetAttr(wrapped, name);
+}
+
+static int wrapper_setattr(PyObject *self, PyObject *name, PyObject *value)
+{
+    return PyObject_SetAttr(((Wrapper *)self)->wrapped, name, value);
+}
+
+static Py_hash_t wrapper_hash(PyObject *self) { return PyObject_Hash(((Wrapper *)self)->wrapped); }
+
+static PyObject *wrapper_repr(PyObject *self) { return PyObject_Repr(((Wrapper *)self)->wrapped); }
+
+static PyObject *wrapper_compare(PyObject *self, PyObject *other, int op)
+{
+    if (Py_TYPE(other) == wrapper_type || Py_TYPE(other) == plain_type) other = ((Wrapper *)other)->wrapped;
+    return PyObject_RichCompare(((Wrapper *)self)->wrapped, other, op);
+}
+
+static PyObject *wrapper_wrapped(PyObject *self, void *unused) { return Py_NewRef(((Wrapper *)self)->wrapped); }
+
+static PyObject *wrapper_reduce(PyObject *self, PyObject *unused)
+{
+    PyObject *module = PyImport_ImportModule("luxmeter.calls.core._pywrap");
+    if (module == NULL) return NULL;
+    PyObject *result = PyObject_CallMethod(module, "reduce", "O", self);
+    Py_DECREF(module);
+    return result;
+}
+
+static PyObject *wrapper_self(PyObject *self, PyObject *unused) { return Py_NewRef(self); }
+
+static int wrapper_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Wrapper *w = (Wrapper *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT((PyObject *)w->recorder);
+    Py_VISIT(w->wrapped);
+    Py_VISIT(w->through);
+    Py_VISIT(w->resolve);
+    return 0;
+}
+
+/* No tp_clear: a stand-in never loses what it wraps while somebody can still call it. A cycle through one is
+ * broken in the recorder. */
+static void wrapper_dealloc(PyObject *self)
+{
+    Wrapper *w = (Wrapper *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (w->weakrefs != NULL) PyObject_ClearWeakRefs(self);
+    Py_XDECREF((PyObject *)w->recorder);
+    Py_XDECREF(w->wrapped);
+    Py_XDECREF(w->through);
+    Py_XDECREF(w->resolve);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyGetSetDef wrapper_getset[] = {
+    {"__wrapped__", wrapper_wrapped, NULL, NULL, NULL},
+    /* Dynamo and torch.jit.script look through what has this and __script_if_tracing_wrapper on its type. */
+    {"__original_fn", wrapper_wrapped, NULL, NULL, NULL},
+    {NULL},
+};
+
+static PyMethodDef wrapper_methods[] = {
+    {"__reduce__", wrapper_reduce, METH_NOARGS, NULL},
+    {"__reduce_ex__", wrapper_reduce, METH_O, NULL},
+    {"__copy__", wrapper_self, METH_NOARGS, NULL},
+    {"__deepcopy__", wrapper_self, METH_O, NULL},
+    {NULL},
+};
+
+static PyMemberDef wrapper_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Wrapper, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Wrapper, weakrefs), READONLY, NULL},
+    {NULL},
+};
+
+#define COMMON_SLOTS                                                                                        \
+    {Py_tp_dealloc, wrapper_dealloc}, {Py_tp_traverse, wrapper_traverse}, {Py_tp_getattro, wrapper_getattr}, \
+    {Py_tp_members, wrapper_members}, {Py_tp_getset, wrapper_getset}
+#define FUNCTION_SLOTS                                                                               \
+    COMMON_SLOTS, {Py_tp_call, PyVectorcall_Call}, {Py_tp_setattro, wrapper_setattr},                \
+    {Py_tp_hash, wrapper_hash}, {Py_tp_richcompare, wrapper_compare}, {Py_tp_repr, wrapper_repr},    \
+    {Py_tp_methods, wrapper_methods}
+
+static PyType_Slot wrapper_slots[] = {FUNCTION_SLOTS, {Py_tp_descr_get, wrapper_bind}, {0, NULL}};
+static PyType_Slot plain_slots[] = {FUNCTION_SLOTS, {0, NULL}};
+static PyType_Slot property_slots[] = {
+    COMMON_SLOTS, {Py_tp_descr_get, property_get}, {Py_tp_descr_set, property_set}, {0, NULL}};
+
+#define WRAPPER_FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION)
+static PyType_Spec wrapper_spec = {"luxmeter.calls.core._core.Wrapper", sizeof(Wrapper), 0,
+                                   WRAPPER_FLAGS | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+                                   wrapper_slots};
+static PyType_Spec plain_spec = {"luxmeter.calls.core._core.PlainWrapper", sizeof(Wrapper), 0,
+                                 WRAPPER_FLAGS | Py_TPFLAGS_HAVE_VECTORCALL, plain_slots};
+static PyType_Spec property_spec = {"luxmeter.calls.core._core.PropertyWrapper", sizeof(Wrapper), 0, WRAPPER_FLAGS,
+                                    property_slots};
+
+static PyObject *new_wrapper(Recorder *r, PyTypeObject *type, PyObject *wrapped, PyObject *through,
+                             PyObject *resolver, int64_t callable)
+{
+    Wrapper *w = PyObject_GC_New(Wrapper, type);
+    if (w == NULL) return NULL;
+    w->vectorcall = wrapper_vectorcall;
+    w->recorder = (Recorder *)Py_NewRef((PyObject *)r);
+    w->wrapped = Py_NewRef(wrapped);
+    w->through = Py_NewRef(through == NULL || through == Py_None ? wrapped : through);
+    w->resolve = Py_XNewRef(resolver);
+    w->callable = callable;
+    w->serial = ++r->wrapper_count;
+    w->weakrefs = NULL;
+    PyObject_GC_Track((PyObject *)w);
+    return (PyObject *)w;
+}
+
+/* ---- sections ---------------------------------------------------------------------------------------- */
+
+/* Takes the span out of its thread's chain, wherever it is; whether it was there. */
+static int unlink_span(SpanObject *s)
+{
+    Thread *t = s->thread;
+    Frame *below = t->top, *above = NULL;
+    while (below != NULL && below != &s->frame) above = below, below = below->prev;
+    if (below == NULL) return 0;
+    Frame *other = NULL; /* the section opened right after this one that is still open: what is above it stays in it */
+    for (Frame *f = t->top; f != &s->frame; f = f->prev) {
+        f->depth--;
+        if (s->recorder->callables[f->callable].kind == SECTION) other = f;
+    }
+    for (Frame *f = other != NULL ? other : t->top; f != &s->frame; f = f->prev) f->section = s->frame.section;
+    if (other == NULL) t->section = s->frame.section;
+    if (above == NULL) t->top = s->frame.prev;
+    else above->prev = s->frame.prev;
+    t->depth--;
+    return 1;
+}
+
+static void span_dealloc(PyObject *self)
+{
+    SpanObject *s = (SpanObject *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (s->thread != NULL && s->serial == s->recorder->serial) unlink_span(s);
+    Py_XDECREF((PyObject *)s->recorder);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static int span_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT((PyObject *)((SpanObject *)self)->recorder);
+    return 0;
+}
+
+static PyType_Slot span_slots[] = {
+    {Py_tp_dealloc, span_dealloc}, {Py_tp_traverse, span_traverse}, {0, NULL}};
+static PyType_Spec span_spec = {"luxmeter.calls.core._core.Span", sizeof(SpanObject), 0, WRAPPER_FLAGS, span_slots};
+
+static int known_callable(Recorder *r, long long callable)
+{
+    if (callable >= -1 && callable < (long long)r->callable_count) return 1;
+    PyErr_Format(PyExc_ValueError, "no callable has the id %lld", callable);
+    return 0;
+}
+
+static PyObject *recorder_enter(PyObject *self, PyObject *number)
+{
+    Recorder *r = (Recorder *)self;
+    long long callable = PyLong_AsLongLong(number);
+    if ((callable == -1 && PyErr_Occurred()) || !known_callable(r, callable)) return NULL;
+    if (callable < 0) callable = 0;
+    Thread *t = this_thread(r);
+    if (t == NULL) return PyErr_NoMemory();
+    SpanObject *s = PyObject_GC_New(SpanObject, span_type);
+    if (s == NULL) return NULL;
+    s->recorder = (Recorder *)Py_NewRef(self);
+    s->serial = r->serial;
+    s->thread = t;
+    s->frame = (Frame){.prev = t->top, .epoch = r->run, .callable = (uint32_t)callable, .section = t->section,
+                       .module = t->module, .open = t->open, .depth = t->depth};
+    if (r->running) {
+        t->top = &s->frame;
+        t->section = (uint32_t)callable;
+        t->depth++;
+    }
+    PyObject_GC_Track((PyObject *)s);
+    s->frame.start = now();
+    return (PyObject *)s;
+}
+
+static PyObject *recorder_leave(PyObject *self, PyObject *span)
+{
+    int64_t end = now();
+    Recorder *r = (Recorder *)self;
+    if (Py_TYPE(span) != span_type || ((SpanObject *)span)->recorder != r) {
+        PyErr_SetString(PyExc_TypeError, "leave() takes what enter() of the same recorder gave");
+        return NULL;
+    }
+    SpanObject *s = (SpanObject *)span;
+    if (s->thread == NULL || s->serial != r->serial || s->thread->token != own_token) Py_RETURN_NONE;
+    Thread *t = s->thread;
+    int linked = unlink_span(s);
+    s->thread = NULL;
+    if (!r->running || s->frame.epoch != r->run) Py_RETURN_NONE;
+    int64_t duration = end - s->frame.start;
+    if (linked && s->frame.prev != NULL) s->frame.prev->child += duration;
+    if (emit(r, t, &s->frame, duration, 0, 0, SPANNED | r->ended | (s->frame.open ? INSIDE : 0)) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- Recorder ---------------------------------------------------------------------------------------- */
+
+static PyObject *optional(PyObject *hook) { return hook == NULL || hook == Py_None ? NULL : Py_NewRef(hook); }
+
+static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"inside", "signatures", "strides", "totals", "completed", "max_signatures",
+                            "max_pending", "tensor_type", "exchange", "classify", "key", "on_signature",
+                            "on_thread", "on_chunk", "sync", NULL};
+    int inside = 0, signatures = 1, strides = 0, totals = 0, completed = 1;
+    unsigned int max_signatures = 4096, max_pending = 262144;
+    PyObject *tensor_type = NULL, *exchange = NULL, *classify = NULL, *key = NULL, *on_signature = NULL,
+             *on_thread = NULL, *on_chunk = NULL, *sync = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pppppIIOOOOOOOO", names, &inside, &signatures, &strides,
+                                     &totals, &completed, &max_signatures, &max_pending, &tensor_type, &exchange,
+                                     &classify, &key, &on_signature, &on_thread, &on_chunk, &sync))
+        return NULL;
+    ExchangeTable *table = NULL;
+    if (exchange != NULL && exchange != Py_None) {
+        table = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
+        if (table == NULL) return NULL;
+        if (table->version.major != 1) table = NULL; /* another layout: read attributes */
+    }
+    measure_ticks();
+    Recorder *r = (Recorder *)type->tp_alloc(type, 0);
+    if (r == NULL) return NULL;
+    r->inside = inside;
+    r->signatures = signatures;
+    r->strides = strides;
+    r->by_totals = totals;
+    r->max_signatures = max_signatures;
+    r->max_chunks = max_pending / CHUNK_EVENTS ? max_pending / CHUNK_EVENTS : 1;
+    r->every = 1;
+    r->serial = ++last_serial;
+    r->full_tail = &r->full;
+    r->classify = optional(classify);
+    r->key = optional(key);
+    r->on_signature = optional(on_signature);
+    r->on_thread = optional(on_thread);
+    r->on_chunk = optional(on_chunk);
+    r->sync = optional(sync);
+    r->ended = completed || r->sync ? COMPLETED : 0;
+    r->exchange = table != NULL ? Py_NewRef(exchange) : NULL;
+    r->from_py_object = table != NULL ? table->dltensor_from_py_object : NULL;
+    r->tensor_type = (PyTypeObject *)(table != NULL ? optional(tensor_type) : NULL);
+    r->types = PyDict_New();
+    r->apis = PyDict_New();
+    r->callables = PyMem_RawCalloc(1024, sizeof(Callable));
+    r->seen = PyMem_RawCalloc(1024, 1);
+    if (!r->types || !r->apis || !r->callables || !r->seen) {
+        Py_DECREF(r);
+        return PyErr_NoMemory();
+    }
+    r->callable_room = r->api_room = 1024;
+    r->callable_count = r->api_count = 1; /* 0 is the recorder itself */
+    r->callables[0].kind = SPAN;
+    r->callables[0].record = 1;
+    r->seen[0] = 1;
+    return (PyObject *)r;
+}
+
+static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Recorder *r = (Recorder *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(r->types);
+    Py_VISIT(r->apis);
+    Py_VISIT(r->tensor_type);
+    Py_VISIT(r->exchange);
+    Py_VISIT(r->classify);
+    Py_VISIT(r->key);
+    Py_VISIT(r->on_signature);
+    Py_VISIT(r->on_thread);
+    Py_VISIT(r->on_chunk);
+    Py_VISIT(r->sync);
+    return 0;
+}
+
+static void forget_all_instances(Recorder *r)
+{
+    Instance *old = r->instances;
+    size_t size = r->instance_size;
+    r->instances = NULL;
+    r->instance_size = r->instance_used = 0;
+    for (size_t i = 0; i < size; i++) Py_XDECREF(old[i].ref);
+    PyMem_RawFree(old);
+}
+
+static int recorder_clear(PyObject *self)
+{
+    Recorder *r = (Recorder *)self;
+    r->running = 0; /* wrappers that are left only pass on: no hook is needed any more */
+    set_on(r);
+    Py_CLEAR(r->classify);
+    Py_CLEAR(r->key);
+    Py_CLEAR(r->on_signature);
+    Py_CLEAR(r->on_thread);
+    Py_CLEAR(r->on_chunk);
+    Py_CLEAR(r->sync);
+    forget_all_instances(r);
+    return 0;
+}
+
+static void free_full(Recorder *r)
+{
+    while (r->full != NULL) {
+        Chunk *next = r->full->next;
+        PyMem_RawFree(r->full);
+        r->full = next;
+    }
+    r->full_tail = &r->full;
+}
+
+static void free_totals(Recorder *r)
+{
+    for (size_t i = 0; i < r->total_count; i++) PyMem_RawFree(r->totals[i]);
+    PyMem_RawFree(r->totals);
+    PyMem_RawFree(r->total_index);
+    r->totals = NULL;
+    r->total_index = NULL;
+    r->total_count = r->total_room = r->total_index_size = 0;
+}
+
+static void recorder_dealloc(PyObject *self)
+{
+    Recorder *r = (Recorder *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    recorder_clear(self);
+    Py_XDECREF(r->types);
+    Py_XDECREF(r->apis);
+    Py_XDECREF((PyObject *)r->tensor_type);
+    Py_XDECREF(r->exchange);
+    free_threads(r->threads);
+    free_threads(r->orphans);
+    free_full(r);
+    while (r->spare != NULL) {
+        Chunk *next = r->spare->next;
+        PyMem_RawFree(r->spare);
+        r->spare = next;
+    }
+    free_totals(r);
+    for (size_t i = 0; i < r->ranges_size; i++) PyMem_RawFree(r->ranges[i]);
+    PyMem_RawFree(r->ranges);
+    PyMem_RawFree(r->interned);
+    PyMem_RawFree(r->callables);
+    PyMem_RawFree(r->seen);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static int grow(void **array, size_t *room, size_t count, size_t item)
+{
+    if (count < *room) return 0;
+    void *grown = PyMem_RawRealloc(*array, 2 * *room * item);
+    if (grown == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memset((char *)grown + *room * item, 0, *room * item);
+    *array = grown;
+    *room *= 2;
+    return 0;
+}
+
+static PyObject *recorder_add_callable(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"name", "kind", "module", "record", "boundary", NULL};
+    Recorder *r = (Recorder *)self;
+    PyObject *name;
+    int kind = CALL, module = 0, record = 1, boundary = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|$ippp", names, &name, &kind, &module, &record, &boundary))
+        return NULL;
+    if (grow((void **)&r->callables, &r->callable_room, r->callable_count, sizeof(Callable)) < 0) return NULL;
+    PyObject *known = PyDict_GetItemWithError(r->apis, name);
+    uint32_t api;
+    if (known != NULL) {
+        api = (uint32_t)PyLong_AsUnsignedLong(known);
+    } else {
+        if (PyErr_Occurred() || grow((void **)&r->seen, &r->api_room, r->api_count, 1) < 0) return NULL;
+        api = (uint32_t)r->api_count;
+        PyObject *number = PyLong_FromUnsignedLong(api);
+        if (number == NULL || PyDict_SetItem(r->apis, name, number) < 0) {
+            Py_XDECREF(number);
+            return NULL;
+        }
+        Py_DECREF(number);
+        r->api_count++;
+    }
+    r->callables[r->callable_count] = (Callable){.api = api, .kind = (uint8_t)kind, .module = (uint8_t)module,
+                                                 .record = (uint8_t)record, .boundary = (uint8_t)boundary};
+    return PyLong_FromSize_t(r->callable_count++);
+}
+
+static PyObject *wrap_function(Recorder *r, PyObject *function, PyObject *through, PyObject *resolver, int64_t id)
+{
+    while (Py_TYPE(function) == wrapper_type || Py_TYPE(function) == plain_type)
+        function = ((Wrapper *)function)->wrapped; /* of an earlier recorder */
+    PyTypeObject *type = Py_TYPE(function)->tp_descr_get != NULL ? wrapper_type : plain_type;
+    return new_wrapper(r, type, function, through, resolver, id);
+}
+
+static PyObject *recorder_wrap(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"function", "callable_id", "through", NULL};
+    PyObject *function, *through = NULL;
+    long long callable;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OL|O", names, &function, &callable, &through)) return NULL;
+    if (!known_callable((Recorder *)self, callable)) return NULL;
+    return wrap_function((Recorder *)self, function, through, NULL, callable);
+}
+
+static PyObject *recorder_wrap_resolved(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"function", "resolve", "through", NULL};
+    PyObject *function, *resolver, *through = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O", names, &function, &resolver, &through)) return NULL;
+    return wrap_function((Recorder *)self, function, through, resolver, -1);
+}
+
+static PyObject *recorder_wrap_property(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"descriptor", "callable_id", NULL};
+    PyObject *descriptor;
+    long long callable;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OL", names, &descriptor, &callable)) return NULL;
+    if (!known_callable((Recorder *)self, callable)) return NULL;
+    if (Py_TYPE(descriptor)->tp_descr_get == NULL) {
+        PyErr_SetString(PyExc_TypeError, "wrap_property() takes a descriptor");
+        return NULL;
+    }
+    return new_wrapper((Recorder *)self, property_type, descriptor, NULL, NULL, callable);
+}
+
+static PyObject *recorder_forget_instances(PyObject *self, PyObject *unused)
+{
+    forget_all_instances((Recorder *)self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_start(PyObject *self, PyObject *unused)
+{
+    Recorder *r = (Recorder *)self;
+    if (!r->running) r->run++;
+    r->running = 1;
+    r->paused = 0;
+    set_on(r);
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_pause(PyObject *self, PyObject *unused)
+{
+    Recorder *r = (Recorder *)self;
+    r->paused = 1;
+    set_on(r);
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_stop(PyObject *self, PyObject *unused)
+{
+    Recorder *r = (Recorder *)self;
+    if (r->running) {
+        r->run++;
+        for (Thread *t = r->threads; t != NULL; t = t->next)
+            for (Frame *f = t->top; f != NULL; f = f->prev) r->unfinished++;
+    }
+    r->running = 0;
+    set_on(r);
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_sample(PyObject *self, PyObject *number)
+{
+    long long every = PyLong_AsLongLong(number);
+    if (every == -1 && PyErr_Occurred()) return NULL;
+    if (every < 1) {
+        PyErr_SetString(PyExc_ValueError, "every must be at least 1");
+        return NULL;
+    }
+    ((Recorder *)self)->every = (uint64_t)every;
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_step(PyObject *self, PyObject *unused)
+{
+    Recorder *r = (Recorder *)self;
+    r->manual_steps = 1;
+    count_step(r);
+    return PyBool_FromLong(r->on);
+}
+
+static PyObject *recorder_thread(PyObject *self, PyObject *unused)
+{
+    Thread *t = this_thread((Recorder *)self);
+    return t == NULL ? PyErr_NoMemory() : PyLong_FromUnsignedLong(t->no);
+}
+
+static PyObject *recorder_section(PyObject *self, PyObject *unused)
+{
+    Thread *t = this_thread((Recorder *)self);
+    return t == NULL ? PyErr_NoMemory() : PyLong_FromUnsignedLong(t->section);
+}
+
+static int append_chunk(PyObject *list, const Chunk *chunk)
+{
+    PyObject *bytes = PyBytes_FromStringAndSize((const char *)chunk->events, chunk->used * sizeof(Event));
+    if (bytes == NULL) return -1;
+    int status = PyList_Append(list, bytes);
+    Py_DECREF(bytes);
+    return status;
+}
+
+static PyObject *recorder_drain(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"partial", NULL};
+    Recorder *r = (Recorder *)self;
+    int partial = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|p", names, &partial)) return NULL;
+    PyObject *list = PyList_New(0);
+    if (list == NULL) return NULL;
+    while (r->full != NULL) {
+        Chunk *chunk = r->full;
+        if (append_chunk(list, chunk) < 0) goto failed;
+        r->full = chunk->next;
+        if (r->full == NULL) r->full_tail = &r->full;
+        give_chunk(r, chunk);
+    }
+    for (Thread *t = partial ? r->threads : NULL; t != NULL; t = t->next) {
+        Chunk *chunk = t->chunk;
+        if (chunk == NULL || chunk->used == 0) continue;
+        if (append_chunk(list, chunk) < 0) goto failed;
+        t->chunk = NULL;
+        give_chunk(r, chunk);
+    }
+    return list;
+failed:
+    Py_DECREF(list);
+    return NULL;
+}
+
+static PyObject *recorder_totals(PyObject *self, PyObject *unused)
+{
+    Recorder *r = (Recorder *)self;
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < r->total_count; i++) {
+        const Total *t = r->totals[i];
+        PyObject *row = Py_BuildValue("(IIIIIKLLLLLy#)", t->callable, t->signature, t->section, t->thread, t->flags,
+                                      (unsigned long long)t->n, (long long)t->total, (long long)t->child,
+                                      (long long)t->wait, (long long)t->min, (long long)t->max,
+                                      (const char *)t->histogram, (Py_ssize_t)sizeof(t->histogram));
+        if (row == NULL || PyList_Append(list, row) < 0) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyObject *recorder_live(PyObject *self, PyObject *unused)
+{
+    Recorder *r = (Recorder *)self;
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < r->callable_count; i++) {
+        const Callable *c = &r->callables[i];
+        if (c->n == 0) continue;
+        PyObject *row = Py_BuildValue("(nKLLLLK)", (Py_ssize_t)i, (unsigned long long)c->n, (long long)c->total,
+                                      (long long)c->child, (long long)c->min, (long long)c->max,
+                                      (unsigned long long)c->raised);
+        if (row == NULL || PyList_Append(list, row) < 0) Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyObject *recorder_float_ranges(PyObject *self, PyObject *unused)
+{
+    Recorder *r = (Recorder *)self;
+    PyObject *all = PyDict_New();
+    for (size_t i = 0; all != NULL && i < r->ranges_size; i++) {
+        const Ranges *ranges = r->ranges[i];
+        if (ranges == NULL) continue;
+        PyObject *key = PyLong_FromSize_t(i), *list = PyList_New(0);
+        int ok = key != NULL && list != NULL;
+        for (uint32_t k = 0; ok && k < ranges->n; k++) {
+            PyObject *pair = Py_BuildValue("(dd)", ranges->low[k], ranges->high[k]);
+            ok = pair != NULL && PyList_Append(list, pair) == 0;
+            Py_XDECREF(pair);
+        }
+        if (!ok || PyDict_SetItem(all, key, list) < 0) Py_CLEAR(all);
+        Py_XDECREF(key);
+        Py_XDECREF(list);
+    }
+    return all;
+}
+
+static PyObject *recorder_stats(PyObject *self, PyObject *unused)
+{
+    Recorder *r = (Recorder *)self;
+    unsigned long long pending = 0;
+    for (Chunk *c = r->full; c != NULL; c = c->next) pending += c->used;
+    for (Thread *t = r->threads; t != NULL; t = t->next) pending += t->chunk != NULL ? t->chunk->used : 0;
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:L,s:K,s:K,s:I,s:K}", "events", r->events, "lost", r->lost, "passed",
+                         r->passed, "unfinished", r->unfinished, "generalised", r->generalised, "described_ns",
+                         (long long)r->described_ns, "hook_errors", r->hook_errors, "steps", r->steps,
+                         "signatures", r->signature_count, "pending", pending);
+}
+
+static PyObject *recorder_after_fork(PyObject *self, PyObject *unused)
+{
+    Recorder *r = (Recorder *)self;
+    r->serial = ++last_serial; /* every thread makes itself known again */
+    r->epoch++;                /* calls that are open belong to the parent */
+    r->run++;
+    for (Thread *t = r->threads, *next; t != NULL; t = next) {
+        next = t->next;
+        PyMem_RawFree(t->chunk);
+        t->chunk = NULL;
+        t->next = r->orphans; /* kept: open calls of this thread still point to theirs */
+        r->orphans = t;
+    }
+    r->threads = NULL;
+    r->thread_count = 0;
+    free_full(r);
+    free_totals(r);
+    r->chunks = 0;
+    for (size_t i = 0; i < r->callable_count; i++) {
+        Callable *c = &r->callables[i];
+        c->n = c->raised = 0;
+        c->total = c->child = c->min = c->max = 0;
+    }
+    r->events = r->lost = r->passed = r->unfinished = r->generalised = r->hook_errors = r->steps = 0;
+    r->described_ns = 0;
+    Py_RETURN_NONE;
+}
+
+static PyObject *recorder_recording(PyObject *self, void *unused) { return PyBool_FromLong(((Recorder *)self)->on); }
+
+static PyGetSetDef recorder_getset[] = {{"recording", recorder_recording, NULL, NULL, NULL}, {NULL}};
+
+#define KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
+static PyMethodDef recorder_methods[] = {
+    {"add_callable", KEYWORDS(recorder_add_callable), NULL},
+    {"wrap", KEYWORDS(recorder_wrap), NULL},
+    {"wrap_resolved", KEYWORDS(recorder_wrap_resolved), NULL},
+    {"wrap_property", KEYWORDS(recorder_wrap_property), NULL},
+    {"forget_instances", recorder_forget_instances, METH_NOARGS, NULL},
+    {"start", recorder_start, METH_NOARGS, NULL},
+    {"pause", recorder_pause, METH_NOARGS, NULL},
+    {"stop", recorder_stop, METH_NOARGS, NULL},
+    {"sample", recorder_sample, METH_O, NULL},
+    {"step", recorder_step, METH_NOARGS, NULL},
+    {"enter", recorder_enter, METH_O, NULL},
+    {"leave", recorder_leave, METH_O, NULL},
+    {"section", recorder_section, METH_NOARGS, NULL},
+    {"thread", recorder_thread, METH_NOARGS, NULL},
+    {"drain", KEYWORDS(recorder_drain), NULL},
+    {"totals", recorder_totals, METH_NOARGS, NULL},
+    {"live", recorder_live, METH_NOARGS, NULL},
+    {"float_ranges", recorder_float_ranges, METH_NOARGS, NULL},
+    {"stats", recorder_stats, METH_NOARGS, NULL},
+    {"after_fork", recorder_after_fork, METH_NOARGS, NULL},
+    {NULL},
+};
+
+static PyType_Slot recorder_slots[] = {
+    {Py_tp_new, recorder_new}, {Py_tp_dealloc, recorder_dealloc}, {Py_tp_traverse, recorder_traverse},
+    {Py_tp_clear, recorder_clear}, {Py_tp_methods, recorder_methods}, {Py_tp_getset, recorder_getset}, {0, NULL}};
+static PyType_Spec recorder_spec = {"luxmeter.calls.core._core.Recorder", sizeof(Recorder), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, recorder_slots};
+
+/* ---- module ------------------------------------------------------------------------------------------ */
+
+static PyObject *core_now_ns(PyObject *self, PyObject *unused) { return PyLong_FromLongLong(now()); }
+
+static PyMethodDef core_methods[] = {{"now_ns", core_now_ns, METH_NOARGS, NULL}, {NULL}};
+
+static struct PyModuleDef core_module = {
+    PyModuleDef_HEAD_INIT, "_core", "The recorder core in C; its contract is _core.pyi.", -1, core_methods,
+    NULL, NULL, NULL, NULL};
+
+static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(spec);
+    if (type != NULL && PyModule_AddType(module, type) < 0) Py_CLEAR(type);
+    return type;
+}
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    static const struct { const char *name; int value; } constants[] = {
+        {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
+        {"SPANNED", SPANNED}, {"FIRST", FIRST}, {"COMPLETED", COMPLETED}, {"OWN", OWN}, {"OPAQUE", OPAQUE},
+        {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH},
+        {"EVENT_SIZE", sizeof(Event)}, {"HISTOGRAM_BUCKETS", BUCKETS}};
+    PyObject *module = PyModule_Create(&core_module);
+    if (module == NULL) return NULL;
+    begin_ticks();
+    str_module = PyUnicode_InternFromString("__module__");
+    str_doc = PyUnicode_InternFromString("__doc__");
+    str_class = PyUnicode_InternFromString("__class__");
+    if (!str_module || !str_doc || !str_class ||
+        !(wrapper_type = add_type(module, &wrapper_spec)) || !(plain_type = add_type(module, &plain_spec)) ||
+        !(property_type = add_type(module, &property_spec)) || !(span_type = add_type(module, &span_spec)) ||
+        !(recorder_type = add_type(module, &recorder_spec)))
+        goto failed;
+    if (PyObject_SetAttrString((PyObject *)wrapper_type, "__script_if_tracing_wrapper", Py_True) < 0 ||
+        PyObject_SetAttrString((PyObject *)plain_type, "__script_if_tracing_wrapper", Py_True) < 0)
+        goto failed;
+    for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) goto failed;
+    return module;
+failed:
+    Py_DECREF(module);
+    return NULL;
+}

@@ -1,0 +1,395 @@
+"""The recorder core in Python: the contract of `_core.pyi`, for where the C core cannot be built."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns as now_ns
+from typing import Any, TypeAlias
+
+from luxmeter.calls.core._pykeys import EXCHANGE, HASH, IDENTITY, KEY, OPAQUE, KeyMaker
+from luxmeter.calls.core._pystate import (
+    CALL,
+    COMPLETED,
+    EVENT_SIZE,
+    FIRST,
+    HISTOGRAM_BUCKETS,
+    INSIDE,
+    OWN,
+    RAISED,
+    SECTION,
+    SPAN,
+    SPANNED,
+    Buffers,
+    Callable_,
+    Instances,
+    Span,
+    Thread_,
+)  # fmt: skip
+from luxmeter.calls.core._pywrap import PlainWrapper, PropertyWrapper, Wrapper
+
+__all__ = [
+    "CALL", "SPAN", "SECTION", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
+    "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
+    "now_ns", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder",
+]  # fmt: skip
+
+Resolver: TypeAlias = Callable[[Any], int]
+
+
+class Recorder:
+    """See `_core.pyi`."""
+
+    def __init__(
+        self,
+        *,
+        inside: bool = False,
+        signatures: bool = True,
+        strides: bool = False,
+        totals: bool = False,
+        completed: bool = True,
+        max_signatures: int = 4096,
+        max_pending: int = 262144,
+        tensor_type: type | None = None,
+        exchange: object | None = None,
+        classify: Callable[[type], int] | None = None,
+        key: Callable[[Any], object] | None = None,
+        on_signature: Callable[[int, int, tuple[Any, ...], dict[str, Any], bool], None] | None = None,
+        on_thread: Callable[[int], None] | None = None,
+        on_chunk: Callable[[], None] | None = None,
+        sync: Callable[[], None] | None = None,
+    ) -> None:
+        self._inside, self._signatures = inside, signatures
+        self._ended = COMPLETED if completed or sync is not None else 0
+        self._max_signatures = max_signatures
+        self._keys = KeyMaker(classify, key, strides)
+        self._on_signature, self._on_thread, self._on_chunk, self._sync = (
+            on_signature,
+            on_thread,
+            on_chunk,
+            sync,
+        )
+        self._callables = [Callable_(SPAN, [True], False, True, False)]
+        self._apis: dict[str, list[bool]] = {}
+        self._running = self._paused = self._sampled_out = self._manual_steps = False
+        self._on = False
+        self._every = 1
+        self._epoch = self._run = 0
+        self._signature_count = 0
+        self._generalised: dict[int, int] = {}
+        self._ranges: dict[int, list[list[float]]] = {}
+        self._buffers = Buffers(max_pending, totals)
+        self._counts = self._buffers.counts
+        self._local = threading.local()
+        self._instances = Instances()
+        self._lock = threading.Lock()
+
+    # -- names and stand-ins
+
+    def add_callable(
+        self,
+        name: str,
+        *,
+        kind: int = CALL,
+        module: bool = False,
+        record: bool = True,
+        boundary: bool = False,
+    ) -> int:
+        seen = self._apis.setdefault(name, [False])
+        with self._lock:
+            self._callables.append(Callable_(kind, seen, module, record, boundary))
+            return len(self._callables) - 1
+
+    def wrap(self, function: Any, callable_id: int, through: Any = None) -> Wrapper | PlainWrapper:
+        self._known(callable_id)
+        return self._stand_in(function, through, callable_id, None)
+
+    def wrap_resolved(self, function: Any, resolve: Resolver, through: Any = None) -> Wrapper | PlainWrapper:
+        return self._stand_in(function, through, -1, resolve)
+
+    def _stand_in(
+        self, function: Any, through: Any, callable_id: int, resolve: Resolver | None
+    ) -> Wrapper | PlainWrapper:
+        while isinstance(function, PlainWrapper):  # of an earlier recorder
+            function = function._wrapped
+        kind = Wrapper if hasattr(type(function), "__get__") else PlainWrapper
+        return kind(self, function, function if through is None else through, callable_id, resolve)
+
+    def wrap_property(self, descriptor: Any, callable_id: int) -> PropertyWrapper:
+        self._known(callable_id)
+        return PropertyWrapper(self, descriptor, callable_id)
+
+    def _known(self, callable_id: int) -> None:
+        if not -1 <= callable_id < len(self._callables):
+            raise ValueError(f"no callable has the id {callable_id}")
+
+    def forget_instances(self) -> None:
+        self._instances.clear()
+
+    def _resolve(self, wrapper: Wrapper | PlainWrapper, instance: Any) -> int:
+        known = self._instances.get(wrapper, instance)
+        thread = self._thread()
+        if known is not None or thread.busy or wrapper._resolve is None:
+            return -1 if known is None else known
+        thread.busy = True
+        try:
+            callable_id = wrapper._resolve(instance)
+            self._known(callable_id)
+        except Exception:  # noqa: BLE001 - a resolver's failure must not become the user's
+            self._counts["hook_errors"] += 1
+            callable_id = -1
+        finally:
+            thread.busy = False
+        self._instances.put(wrapper, instance, callable_id)
+        return callable_id
+
+    # -- modes
+
+    @property
+    def recording(self) -> bool:
+        return self._on
+
+    def _set(self) -> None:
+        on = self._running and not self._paused and not self._sampled_out
+        if self._on and not on:
+            self._epoch += 1
+        self._on = on
+
+    def start(self) -> None:
+        if not self._running:
+            self._run += 1
+        self._running, self._paused = True, False
+        self._set()
+
+    def pause(self) -> None:
+        self._paused = True
+        self._set()
+
+    def stop(self) -> None:
+        if self._running:
+            self._run += 1
+            for thread in self._buffers.threads:
+                span = thread.top
+                while span is not None:
+                    self._counts["unfinished"] += 1
+                    span = span.prev
+        self._running = False
+        self._set()
+
+    def sample(self, every: int) -> None:
+        if every < 1:
+            raise ValueError("every must be at least 1")
+        self._every = every
+
+    def step(self) -> bool:
+        self._manual_steps = True
+        self._count_step()
+        return self._on
+
+    def _count_step(self) -> None:
+        self._counts["steps"] += 1
+        self._sampled_out = self._counts["steps"] % self._every != 0
+        self._set()
+
+    # -- threads and sections
+
+    def _thread(self) -> Thread_:
+        thread: Thread_ | None = getattr(self._local, "thread", None)
+        if thread is None:
+            with self._lock:
+                thread = Thread_(len(self._buffers.threads))
+                self._buffers.threads.append(thread)
+            self._local.thread = thread
+            self._call_hook(thread, self._on_thread, thread.no)
+        return thread
+
+    def thread(self) -> int:
+        return self._thread().no
+
+    def section(self) -> int:
+        return self._thread().section
+
+    def enter(self, callable_id: int) -> Span:
+        self._known(callable_id)
+        thread = self._thread()
+        span = Span(thread, callable_id, self._run)
+        span.section_kind = True
+        if self._running:
+            thread.top, thread.section, thread.depth = span, callable_id, span.depth + 1
+        span.start_ns = now_ns()
+        return span
+
+    def leave(self, span: Span) -> None:
+        end_ns = now_ns()
+        thread = self._thread()
+        if span.thread is not thread or span.epoch < 0:
+            return
+        linked = thread.unlink(span)
+        if not self._running or span.epoch != self._run:
+            return
+        span.epoch = -1  # a second leave is nothing
+        duration = end_ns - span.start_ns
+        if span.prev is not None and linked:
+            span.prev.child_ns += duration
+        flags = SPANNED | self._ended | (INSIDE if span.inside else 0)
+        self._emit(thread, span, duration, 0, 0, flags, self._callables[span.callable_id])
+
+    # -- the path of one call
+
+    def _call(self, callable_id: int, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        spec = self._callables[callable_id]
+        if not self._on:
+            result = function(*args, **kwargs)
+            if spec.boundary and self._running and not self._manual_steps:
+                self._count_step()
+            return result
+        thread = self._thread()
+        if thread.busy:
+            return function(*args, **kwargs)
+        if thread.open and not self._inside:
+            self._counts["passed"] += 1
+            return function(*args, **kwargs)
+        if not spec.record:
+            return self._unrecorded(thread, spec, function, args, kwargs)
+        signature = self._signature(thread, callable_id, spec, args, kwargs) if self._signatures else 0
+        span = Span(thread, callable_id, self._epoch)
+        thread.top, thread.depth = span, span.depth + 1
+        if spec.kind == CALL:
+            thread.open += 1
+        if spec.module:
+            thread.module = callable_id
+        raised = 0
+        span.start_ns = now_ns()
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            raised = 0 if isinstance(error, StopIteration) else RAISED
+            raise
+        finally:
+            end_ns = now_ns()
+            wait = 0
+            if self._sync is not None and not thread.busy:
+                self._call_hook(thread, self._sync)
+                done_ns = now_ns()
+                wait, end_ns = done_ns - end_ns, done_ns
+            thread.top, thread.depth, thread.open = span.prev, span.depth, span.open
+            thread.section, thread.module = span.section, span.module
+            if span.epoch == self._epoch and self._on:
+                flags = raised | self._ended | (INSIDE if span.inside else 0) | (SPANNED if spec.kind else 0)
+                duration = end_ns - span.start_ns
+                if span.prev is not None:
+                    span.prev.child_ns += duration
+                self._emit(thread, span, duration, wait, signature, flags, spec)
+            elif self._running:
+                self._counts["unfinished"] += 1
+            if spec.boundary and self._running and not self._manual_steps:
+                self._count_step()
+
+    def _unrecorded(self, thread: Thread_, spec: Callable_, function: Any, args: Any, kwargs: Any) -> Any:
+        before = thread.open
+        thread.open += spec.kind == CALL
+        try:
+            return function(*args, **kwargs)
+        finally:
+            thread.open = before
+            if spec.boundary and self._running and not self._manual_steps:
+                self._count_step()
+
+    def _emit(
+        self,
+        thread: Thread_,
+        span: Span,
+        duration: int,
+        wait: int,
+        signature: int,
+        flags: int,
+        spec: Callable_,
+    ) -> None:
+        if self._buffers.put(thread, span, spec, (duration, wait, signature, flags)):
+            self._call_hook(thread, self._on_chunk)
+
+    def _call_hook(self, thread: Thread_, hook: Callable[..., None] | None, *args: Any) -> None:
+        if hook is None:
+            return
+        was, thread.busy = thread.busy, True
+        try:
+            hook(*args)
+        except Exception:  # noqa: BLE001 - never break the user's program
+            self._counts["hook_errors"] += 1
+        finally:
+            thread.busy = was
+
+    # -- signatures
+
+    def _signature(self, thread: Thread_, callable_id: int, spec: Callable_, args: Any, kwargs: Any) -> int:
+        thread.busy = True
+        try:
+            floats: list[float] = []
+            key = self._keys.make(args, kwargs, floats)
+        except Exception:  # noqa: BLE001
+            self._counts["hook_errors"] += 1
+            return 0
+        finally:
+            thread.busy = False
+        known = spec.signatures.get(key)
+        if known is None:
+            known = self._first_sight(thread, callable_id, spec, key, args, kwargs)
+        if floats and known in self._ranges:
+            for pair, value in zip(self._ranges[known], floats, strict=False):
+                pair[0], pair[1] = min(pair[0], value), max(pair[1], value)
+        elif floats:
+            self._ranges[known] = [[value, value] for value in floats]
+        return known
+
+    def _first_sight(
+        self, thread: Thread_, callable_id: int, spec: Callable_, key: object, args: Any, kwargs: Any
+    ) -> int:
+        general = len(spec.signatures) >= self._max_signatures
+        if general:
+            self._counts["generalised"] += 1
+            if callable_id in self._generalised:
+                return self._generalised[callable_id]
+        with self._lock:
+            self._signature_count += 1
+            signature = self._signature_count
+        if general:
+            self._generalised[callable_id] = signature
+        else:
+            spec.signatures[key] = signature
+        span = Span(thread, 0, self._epoch)
+        span.start_ns = now_ns()
+        self._call_hook(thread, self._on_signature, callable_id, signature, args, kwargs, general)
+        duration = now_ns() - span.start_ns
+        self._counts["described_ns"] += duration
+        if thread.top is not None:
+            thread.top.child_ns += duration
+        self._emit(thread, span, duration, 0, 0, OWN | SPANNED | self._ended, self._callables[0])
+        return signature
+
+    # -- taking out
+
+    def drain(self, partial: bool = True) -> list[bytes]:
+        return self._buffers.take(partial)
+
+    def totals(self) -> list[Any]:
+        return self._buffers.totals()
+
+    def live(self) -> list[tuple[int, int, int, int, int, int, int]]:
+        called = [(i, c) for i, c in enumerate(self._callables) if c.n]
+        return [(i, c.n, c.total_ns, c.child_ns, c.min_ns, c.max_ns, c.raised) for i, c in called]
+
+    def float_ranges(self) -> dict[int, list[tuple[float, float]]]:
+        return {i: [(low, high) for low, high in pairs] for i, pairs in self._ranges.items()}
+
+    def stats(self) -> dict[str, int]:
+        return {**self._counts, "signatures": self._signature_count, "pending": self._buffers.pending()}
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._epoch += 1
+        self._run += 1
+        self._buffers.clear()
+        self._counts = self._buffers.counts
+        for spec in self._callables:
+            spec.reset()

@@ -1,0 +1,88 @@
+"""What of a call's arguments makes its signature, for the Python core: a hashable key."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+OPAQUE, EXCHANGE, KEY, IDENTITY, HASH = 0, 1, 2, 3, 4
+_MAX_DEPTH = 6
+_MAX_NUMBERS = 32  # of a longer list of numbers only these take part, with the length
+_MAX_FLOATS = 16
+
+
+class KeyMaker:
+    """Turns arguments into keys. Floats are left out of the key and collected apart."""
+
+    def __init__(
+        self, classify: Callable[[type], int] | None, key: Callable[[Any], object] | None, strides: bool
+    ) -> None:
+        self._classify, self._key, self._strides = classify, key, strides
+        self._kinds: dict[type, int] = {}
+
+    def make(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: list[float]) -> object:
+        """The key of one call."""
+        positional = tuple([self._one(value, floats, 0) for value in args])
+        if not kwargs:
+            return positional
+        return positional, tuple([(name, self._one(value, floats, 0)) for name, value in kwargs.items()])
+
+    def _one(self, value: Any, floats: list[float], depth: int) -> object:
+        kind = type(value)
+        if value is None or kind is bool or kind is int or kind is str or value is Ellipsis:
+            return kind, value
+        if kind is float:
+            if len(floats) < _MAX_FLOATS:
+                floats.append(value)
+            return kind
+        if isinstance(value, (tuple, list)):
+            return self._many(value, floats, depth)
+        if isinstance(value, dict):
+            if depth >= _MAX_DEPTH:
+                return kind, len(value)
+            return kind, tuple(
+                [
+                    (k if isinstance(k, (str, int)) else type(k), self._one(v, floats, depth + 1))
+                    for k, v in value.items()
+                ]
+            )
+        if kind is slice:
+            return kind, tuple([self._one(v, floats, depth) for v in (value.start, value.stop, value.step)])
+        if kind is types.FunctionType:
+            return kind, value.__qualname__
+        if isinstance(value, type):
+            return kind, id(value)
+        known = self._kinds.get(kind)
+        if known is None:
+            known = self._kinds[kind] = self._classify(kind) if self._classify is not None else OPAQUE
+        if known in (EXCHANGE, KEY) and self._key is not None:
+            return kind, self._key(value)
+        if known == IDENTITY:
+            return kind, id(value)
+        if known == HASH:
+            return kind, hash(value)
+        return self._plain(value, kind, floats)
+
+    def _plain(self, value: Any, kind: type, floats: list[float]) -> object:
+        if isinstance(value, int):
+            return kind, int(value)
+        if isinstance(value, float):
+            if len(floats) < _MAX_FLOATS:
+                floats.append(float(value))
+            return kind
+        if isinstance(value, str):
+            return kind, str(value)
+        return kind
+
+    def _many(self, values: Any, floats: list[float], depth: int) -> object:
+        kind = type(values)
+        if depth >= _MAX_DEPTH:
+            return kind, len(values)
+        long = len(values) > _MAX_NUMBERS
+        made = [
+            self._one(value, floats, depth + 1)
+            for i, value in enumerate(values)
+            if not long or i < _MAX_NUMBERS or not isinstance(value, (int, float, str))
+        ]
+        return kind, len(values), tuple(made)

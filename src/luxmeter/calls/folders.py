@@ -1,0 +1,109 @@
+"""Where a trace rests: in the active run, in a folder to keep, or in a temporary one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from luxmeter.calls.options import TraceOptions
+from luxmeter.calls.records import FORMAT
+from luxmeter.errors import TraceError
+from luxmeter.files import write_json
+from luxmeter.ranks import Place
+from luxmeter.store import active_run
+
+_STOPPED = "stopped"
+_temporary: set[tuple[int, Path]] = set()  # with the process that made it: a forked child must not remove it
+
+
+def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
+    """The trace's folder, made and written to; whether it is temporary."""
+    run = active_run()
+    temporary = options.keep is None and run is None
+    try:
+        if options.keep is not None:
+            folder = Path(options.keep)
+            _refuse_taken(folder, place)
+        elif run is not None:
+            folder = _free_name(Path(run.folder) / "calls", options.name, place)
+        else:
+            folder = Path(tempfile.mkdtemp(prefix="luxmeter-trace-"))
+            _temporary.add((os.getpid(), folder))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "trace.json", _identity(options, place))
+    except OSError as error:
+        raise TraceError(
+            "trace-folder-unwritable",
+            f"The trace cannot be kept in {options.keep or 'a temporary folder'}: {error}.",
+            "Give a folder that can be written with keep=, or free some space.",
+        ) from error
+    return folder, temporary
+
+
+def make_process(folder: Path, rank: int) -> Path:
+    """The folder of this process inside the trace's."""
+    own = folder / f"rank{rank}-{os.getpid()}"
+    own.mkdir(parents=True, exist_ok=True)
+    return own
+
+
+def mark_stopped(folder: Path) -> None:
+    """Tell the trace's other processes that it is over."""
+    try:
+        (folder / _STOPPED).touch()
+    except OSError:
+        return
+
+
+def is_stopped(folder: Path) -> bool:
+    """Whether the trace is over, or its folder gone."""
+    return (folder / _STOPPED).exists() or not folder.exists()
+
+
+def remove(folder: Path) -> None:
+    """Remove a temporary folder."""
+    _temporary.discard((os.getpid(), folder))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_temporary() -> None:
+    """Remove all temporary folders that this process made."""
+    for pid, folder in list(_temporary):
+        if pid == os.getpid():
+            remove(folder)
+
+
+def _identity(options: TraceOptions, place: Place) -> dict[str, Any]:
+    chosen = {k: v for k, v in vars(options).items() if k not in ("device", "keep")}
+    return {
+        "format": FORMAT,
+        "name": options.name,
+        "started_at": time.time(),
+        "rank": place.rank,
+        "world_size": place.world_size,
+        "options": chosen,
+    }
+
+
+def _refuse_taken(folder: Path, place: Place) -> None:
+    mine = f"rank{place.rank}-*" if place.world_size > 1 else "rank*-*"
+    if any(folder.glob(mine)):
+        raise TraceError(
+            "trace-folder-taken",
+            f"There is a trace in {folder} already.",
+            "Give another folder with keep=, or move that one away.",
+        )
+
+
+def _free_name(parent: Path, name: str, place: Place) -> Path:
+    number = 1
+    while True:
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        mine = f"rank{place.rank}-*" if place.world_size > 1 else "rank*-*"
+        if not any(folder.glob(mine)):
+            return folder
+        number += 1

@@ -1,0 +1,61 @@
+"""Modules that a framework imports while its names are replaced must not bind the stand-ins for good."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import Any
+
+
+class AsideImports:
+    """On sys.meta_path: the modules of one package run their import with the stand-ins out of the way.
+
+    torch imports Dynamo at the first optimizer and Inductor at the first compilation: they take functions into tables and
+    wrap some (torch.manual_seed) for good. What users import is left alone: their names are to be timed.
+    """
+
+    def __init__(self, package: str, aside: Callable[[], AbstractContextManager[None]]) -> None:
+        self._prefix = package + "."
+        self._aside = aside
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec that the other finders give, with a loader that steps aside."""
+        if not name.startswith(self._prefix):
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader, self._aside)  # type: ignore[assignment]
+                return spec
+        return None
+
+
+class _Loader:
+    """The real loader, except that it runs the module aside and then hands over to the real one for good."""
+
+    def __init__(self, loader: Any, aside: Callable[[], AbstractContextManager[None]]) -> None:
+        self._loader = loader
+        self._aside = aside
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        created: ModuleType | None = self._loader.create_module(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        if spec is not None:
+            spec.loader = self._loader
+        module.__loader__ = self._loader
+        with self._aside():
+            self._loader.exec_module(module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)

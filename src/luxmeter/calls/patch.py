@@ -1,0 +1,321 @@
+"""Puts the recorder's stand-ins in place of a framework's callables, and takes them out again, exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from luxmeter.calls import aliases
+from luxmeter.calls.bindings import ABSENT, Binding
+from luxmeter.calls.filters import Filter
+from luxmeter.calls.imports import AsideImports
+from luxmeter.calls.targets import Coverage, Target
+from luxmeter.errors import TraceError, UsageError, suggestion
+
+if TYPE_CHECKING:
+    from luxmeter.calls.core._core import Recorder
+
+
+class Words(Protocol):
+    """Keeps what ids stand for; the recorder knows only numbers."""
+
+    def add(
+        self,
+        name: str,
+        *,
+        label: str = "",
+        kind: int = 0,
+        path: str = "",
+        module: bool = False,
+        record: bool = True,
+        boundary: bool = False,
+    ) -> int:
+        """A new callable id of the recorder."""
+
+    def child_token(self) -> Any:
+        """What a spawned worker needs to join the trace; None when it cannot."""
+
+
+class Framework(Protocol):
+    """What the patcher has to know about torch or MindSpore."""
+
+    def targets(self) -> Iterable[Target]:
+        """Everything to replace, as it is now."""
+
+    def coverage(self) -> Coverage:
+        """What is seen and what is not."""
+
+    def known_names(self) -> Iterator[tuple[str, str]]:
+        """(name, label) of all that can turn up in a trace."""
+
+    def stand_in(self, target: Target, original: Any, patcher: Patcher) -> Any:
+        """What takes the place of `original`."""
+
+    def instances(self, patcher: Patcher) -> Iterator[Binding]:
+        """Names bound in instances that are known at the start."""
+
+    def removed(self) -> None:
+        """The stand-ins were taken out."""
+
+
+_lock = threading.Lock()
+_installed: Patcher | None = None
+
+
+def installed() -> Patcher | None:
+    """The patcher whose stand-ins are in place in this process."""
+    return _installed
+
+
+def prepare(framework: str = "torch") -> None:
+    """Do now what the first `install` of the process would have to do: list the targets, read the modules' functions."""
+    _framework(framework, ())
+    for _ in aliases.in_defaults({}):
+        pass
+
+
+def coverage(framework: str = "torch", *, also: Sequence[str] = ()) -> Coverage:
+    """Which public callables a trace would see, which not, and why."""
+    return _framework(framework, also).coverage()
+
+
+def original_of(value: Any) -> Any:
+    """What `value` stands in for, or itself."""
+    patcher = _installed
+    return patcher.original_of(value) if patcher is not None else value
+
+
+class Patcher:
+    """One set of stand-ins for one recorder. Everything that can be refused is refused here, before `install`."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        words: Words,
+        *,
+        also: Sequence[str] = (),
+        only: Sequence[str] = (),
+        skip: Sequence[str] = (),
+        framework: str = "torch",
+    ) -> None:
+        self.recorder = recorder
+        self.words = words
+        self.filter = Filter(only=only, skip=skip)
+        self._framework = _framework(framework, also)
+        if only or skip:
+            self.filter.check(self._framework.known_names())
+        self._ids: dict[tuple[str, str, int], int] = {}
+        self._ids_lock = threading.Lock()
+        self._bindings: list[Binding] = []
+        self._stand_ins: dict[int, tuple[Any, Any]] = {}  # id(original) -> (original, stand-in)
+        self._ours: dict[int, tuple[Any, Any]] = {}  # id(stand-in) -> (original, stand-in)
+        self._imports = AsideImports(framework, self.aside)
+        self._aside = 0
+        self._aside_lock = threading.Lock()
+
+    # -- in and out
+
+    def install(self) -> None:
+        """Replace every target and every name that is bound to one. All of it or, when something raises, nothing."""
+        global _installed
+        with _lock:
+            if _installed is not None:
+                raise TraceError(
+                    "already-tracing",
+                    "Another trace of this process is running.",
+                    "Stop it first, or use its section() to time a part.",
+                )
+            _installed = self
+        try:
+            for target in self._framework.targets():
+                self._replace(target)
+            self._replace_aliases()
+            for binding in self._framework.instances(self):
+                self.bind(binding)
+            sys.meta_path.insert(0, self._imports)
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Bind everything as it was before `install`. Modules that were imported meanwhile are set right too."""
+        global _installed
+        if self._imports in sys.meta_path:
+            sys.meta_path.remove(self._imports)
+        try:
+            self._framework.removed()
+        finally:
+            for binding in reversed(self._bindings):
+                binding.take()
+            self._bindings.clear()
+            self._take_strays()
+            with _lock:
+                if _installed is self:
+                    _installed = None
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Out of the way while a program is captured (fx, export, jit): all of the stand-ins, on all threads."""
+        modules = len(sys.modules)
+        with self._aside_lock:
+            self._aside += 1
+            if self._aside == 1:
+                for binding in reversed(self._bindings):
+                    binding.take()
+        try:
+            yield
+        finally:
+            with self._aside_lock:
+                self._aside -= 1
+                if self._aside == 0 and _installed is self:
+                    if len(sys.modules) != modules:
+                        self._take_strays()  # imported while a stand-in was in somebody's hands
+                    for binding in self._bindings:
+                        binding.put()
+
+    def coverage(self) -> Coverage:
+        """Which public callables are seen, which not, and why."""
+        return self._framework.coverage()
+
+    # -- for the framework
+
+    def id_for(
+        self,
+        name: str,
+        *,
+        span: bool = False,
+        label: str = "",
+        path: str = "",
+        module: bool = False,
+        boundary: bool = False,
+    ) -> int:
+        """The id of a callable of this name (and path, for a module): one id for the same words."""
+        key = (name, path, span)
+        with self._ids_lock:
+            found = self._ids.get(key)
+            if found is None:
+                found = self._ids[key] = self.words.add(
+                    name,
+                    label=label,
+                    kind=1 if span else 0,
+                    path=path,
+                    module=module,
+                    record=self.filter.keeps(name, label),
+                    boundary=boundary,
+                )
+            return found
+
+    def hidden_id(self, name: str) -> int:
+        """The id of a callable that counts as open and leaves no event."""
+        return self.words.add(name, record=False)
+
+    def bind(self, binding: Binding) -> None:
+        """Put a binding in place and remember to undo it."""
+        self._remember(binding.before, binding.after)
+        self._bindings.append(binding)
+        if not self._aside:
+            binding.put()
+
+    def rebind(self, binding: Binding) -> None:
+        """As `bind`, for a name that is already replaced: what is restored at the end is `binding.before`."""
+        self._bindings = [
+            old
+            for old in self._bindings
+            if not (old.owner is binding.owner and old.attribute == binding.attribute)
+        ]
+        self.bind(binding)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the stand-ins are bound now."""
+        return _installed is self and not self._aside
+
+    def bindings_of(self, ids: set[int]) -> Iterator[Binding]:
+        """The bindings that replace an object, or a function whose code is an object, with one of these ids."""
+        for binding in self._bindings:
+            before = binding.before if binding.before is not ABSENT else self.original_of(binding.after)
+            parts = before if binding.attribute == "__defaults__" else (before,)
+            if any(id(part) in ids or id(getattr(part, "__code__", None)) in ids for part in parts):
+                yield binding
+
+    def remember(self, original: Any, stand_in: Any) -> None:
+        """A stand-in that was handed out: names that the user bound it to get the original back at the end."""
+        self._ours[id(stand_in)] = (original, stand_in)
+
+    def is_stand_in(self, value: Any) -> bool:
+        """Whether `value` is one of this patcher's stand-ins."""
+        found = self._ours.get(id(value))
+        return found is not None and found[1] is value
+
+    def original_of(self, value: Any) -> Any:
+        """What a stand-in of this patcher stands in for; any other value itself."""
+        return self._ours[id(value)][0] if self.is_stand_in(value) else value
+
+    def stand_in_for(self, value: Any) -> Any:
+        """The stand-in of an original, or None."""
+        found = self._stand_ins.get(id(value))
+        return found[1] if found is not None and found[0] is value else None
+
+    # -- inside
+
+    def _replace(self, target: Target) -> None:
+        owner: Any = target.owner
+        before = vars(owner).get(target.attribute, ABSENT)
+        original = before if before is not ABSENT else inspect.getattr_static(owner, target.attribute)
+        stand_in = self._framework.stand_in(target, original, self)
+        if stand_in is None:
+            return
+        if isinstance(owner, type):
+            # One descriptor may serve several operators (neg and __neg__): only the plain name speaks for it elsewhere.
+            self._remember(original, stand_in, alias=not target.attribute.startswith("__"))
+            binding = Binding(owner, target.attribute, before, stand_in)
+        else:
+            self._remember(original, stand_in)
+            binding = Binding(vars(owner), target.attribute, before, stand_in)
+        self._bindings.append(binding)
+        binding.put()
+
+    def _remember(self, original: Any, stand_in: Any, *, alias: bool = True) -> None:
+        self._ours[id(stand_in)] = (original, stand_in)
+        if alias and original is not ABSENT:
+            self._stand_ins[id(original)] = (original, stand_in)
+
+    def _replace_aliases(self) -> None:
+        for namespace, name, original in aliases.bound(self._stand_ins):
+            binding = Binding(namespace, name, original, self._stand_ins[id(original)][1])
+            self._bindings.append(binding)
+            binding.put()
+        for function in aliases.in_defaults(self._stand_ins):
+            before = function.__defaults__
+            assert before is not None
+            after = tuple(self.stand_in_for(value) or value for value in before)
+            binding = Binding(function, "__defaults__", before, after)
+            self._bindings.append(binding)
+            binding.put()
+
+    def _take_strays(self) -> None:
+        for namespace, name, stand_in in aliases.bound(self._ours):
+            original, ours = self._ours[id(stand_in)]
+            if ours is stand_in and original is not ABSENT:
+                namespace[name] = original
+
+
+def _framework(name: str, also: Sequence[str]) -> Framework:
+    makers: dict[str, Callable[[Sequence[str]], Framework]] = {"torch": _torch}
+    if name not in makers:
+        raise UsageError(
+            "unknown-framework",
+            f"There is no framework called {name!r} to trace.",
+            suggestion(name, makers) or "Use 'torch'.",
+        )
+    return makers[name](also)
+
+
+def _torch(also: Sequence[str]) -> Framework:
+    from luxmeter.calls.targets.torch_stand_ins import TorchFramework
+
+    return TorchFramework(also)

@@ -1,0 +1,112 @@
+"""What rests on disk of a trace, and its version.
+
+Format history
+1: `trace.json` (identity and options); for each process a folder `rank<r>-<pid>` with `words.jsonl` (what ids stand
+   for: callables, signatures, threads; appended), events of the schema below in parts (`events/<nnnn>/`,
+   Arrow segments while a part grows, then `events/<nnnn>.parquet`; where both are, Parquet counts) and `end.json`
+   (counters, cost, float ranges; totals in totals mode; absent if the process was killed).
+   An event is written when its call ends. Its parent is not written: it is the next event of its thread, in
+   order of writing, whose depth is one less and whose time contains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from luxmeter.signature import Signature
+
+FORMAT = 1
+
+CALL, SPAN, SECTION = 0, 1, 2
+RAISED, INSIDE, SPANNED, FIRST, COMPLETED, OWN = 1, 2, 4, 8, 16, 32
+
+# The layout of one event in the core's buffers, and the order of the columns on disk.
+EVENT_DTYPE = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("duration_ns", "<i8"),
+        ("child_ns", "<i8"),
+        ("wait_ns", "<i8"),
+        ("callable", "<u4"),
+        ("signature", "<u4"),
+        ("thread", "<u4"),
+        ("section", "<u4"),
+        ("module", "<u4"),
+        ("depth", "<u2"),
+        ("flags", "<u2"),
+    ]
+)
+assert EVENT_DTYPE.names is not None
+EVENT_SCHEMA = pa.schema(
+    [pa.field(name, pa.from_numpy_dtype(EVENT_DTYPE[name]), nullable=False) for name in EVENT_DTYPE.names],
+    metadata={b"luxmeter.calls": str(FORMAT).encode()},
+)
+
+# Times change little from event to event: differences take 2 to 3 bytes. The rest are few values, as runs.
+_DELTAS = ("start_ns", "duration_ns")
+PARQUET_OPTIONS: dict[str, Any] = {
+    "use_dictionary": [name for name in EVENT_DTYPE.names if name not in _DELTAS],
+    "column_encoding": dict.fromkeys(_DELTAS, "DELTA_BINARY_PACKED"),
+    "compression": "zstd",
+    "compression_level": 1,
+    "write_statistics": False,
+}
+
+
+def to_batch(chunks: Sequence[bytes]) -> pa.RecordBatch:
+    """Events as they leave the core -> one Arrow batch."""
+    events = np.frombuffer(b"".join(chunks), dtype=EVENT_DTYPE)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(np.ascontiguousarray(events[name])) for name in EVENT_DTYPE.names or ()],
+        schema=EVENT_SCHEMA,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CallableWords:
+    """What a callable id stands for."""
+
+    name: str
+    label: str = ""  # shown instead of the name where there is a shorter way to write it
+    kind: int = CALL
+    path: str = ""  # of a module in its model
+
+    @property
+    def shown(self) -> str:
+        """As the user wrote it."""
+        return self.label or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureWords:
+    """What a signature id stands for. `general`: all that came after the limit of one callable."""
+
+    callable: int
+    signature: Signature
+    general: bool = False
+    float_ranges: tuple[tuple[float, float], ...] = ()
+
+    def __str__(self) -> str:
+        return "(any: too many signatures)" if self.general else str(self.signature)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """One process of a trace: what its ids stand for and what it counted."""
+
+    rank: int
+    pid: int
+    callables: Mapping[int, CallableWords]
+    signatures: Mapping[int, SignatureWords]
+    threads: Mapping[int, str]
+    end: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it ended in order (otherwise its last half second may be missing)."""
+        return bool(self.end)

@@ -1,0 +1,227 @@
+"""TraceResult: what a finished (or running) trace can say, read from its folder."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from luxmeter.calls.cost import CostReport
+from luxmeter.calls.reading import Numbers, Recording, read_recording
+from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureWords
+from luxmeter.calls.table import CallTable, make_table
+from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
+from luxmeter.errors import TraceError, UsageError
+
+
+class TraceResult:
+    """A trace read from one folder, or several (one a rank) as one."""
+
+    def __init__(self, folder: Path, *more: Path, running: dict[str, Any] | None = None) -> None:
+        self.folder = folder
+        self._folders = (folder, *more)
+        self._running = running
+        self._check_present()
+
+    def _check_present(self) -> None:
+        for folder in self._folders:
+            if not (folder / "trace.json").is_file():
+                raise TraceError(
+                    "no-trace-here",
+                    f"{folder} is not the folder of a trace.",
+                    "Give the folder that save() or keep= named.",
+                )
+
+    @cached_property
+    def recording(self) -> Recording:
+        """Columns of numbers and what they stand for."""
+        return read_recording(self._folders, running=self._running)
+
+    @property
+    def signatures(self) -> list[tuple[str, SignatureWords]]:
+        """Every distinct signature with the name of the API that was called so."""
+        callables = self.recording.callables
+        return [(callables[s.callable].name, s) for s in self.recording.signatures if s is not None]
+
+    def table(
+        self, by: str = "api", *, warmup: bool = True, inside: bool = True, subtract_cost: bool = False
+    ) -> CallTable:
+        """Statistics by "api", "signature", "module", "section", "thread" or "rank".
+
+        `warmup=False` leaves out the first call of each API, `inside=False` what other calls called,
+        `subtract_cost` takes off what the recorder itself cost.
+        """
+        taken = self._own_cost() if subtract_cost and not self.recording.totals else None
+        return make_table(
+            self.recording,
+            by,
+            warmup=warmup,
+            inside=inside,
+            subtract=taken,
+            notes=[] if by != "api" else self.notes(),
+        )
+
+    def tree(self) -> CallTree:
+        """Who called what: totals for each path of calls."""
+        self._need_events("tree()")
+        return make_tree(self.recording)
+
+    def events(self) -> pa.Table:
+        """Every call, one row each, in order of completion for each thread; `parent` is the row of the caller."""
+        self._need_events("events()")
+        rec = self.recording
+        e, words, processes = rec.events, rec.callables, rec.processes
+        flags = e["flags"]
+        pick = _texts
+        pids = np.array([p.pid for p in processes], dtype=np.int64)
+        rank = np.array([p.rank for p in processes], dtype=np.int32)
+        columns = {
+            "name": pick([w.name for w in words], e["callable"]),
+            "label": pick([w.shown for w in words], e["callable"]),
+            "path": pick([w.path for w in words], e["callable"]),
+            "module": pick([w.path for w in words], e["module"]),
+            "section": pick(["", *(w.name for w in words[1:])], e["section"]),
+            "signature": e["signature"],
+            "start_ns": e["start_ns"],
+            "duration_ns": e["duration_ns"],
+            "self_ns": e["duration_ns"] - e["child_ns"],
+            "dispatch_ns": e["duration_ns"] - e["wait_ns"],
+            "depth": e["depth"],
+            "parent": parents(e),
+            "thread": e["thread"],
+            "pid": pids[e["process"]] if len(pids) else np.empty(0, np.int64),
+            "rank": rank[e["process"]] if len(rank) else np.empty(0, np.int32),
+        }
+        for name, bit in (("raised", RAISED), ("inside", INSIDE), ("span", SPANNED), ("first", FIRST),
+                          ("completed", COMPLETED), ("own", OWN)):  # fmt: skip
+            columns[name] = (flags & bit) != 0
+        return pa.table(columns)
+
+    def sql(self, query: str) -> pa.Table:
+        """A query through duckdb on the tables `calls` (see `events`) and `signatures` (id, name, signature)."""
+        import duckdb
+
+        signatures = pa.table(
+            {
+                "id": pa.array(
+                    [i for i, s in enumerate(self.recording.signatures) if s is not None], pa.uint32()
+                ),
+                "name": pa.array([name for name, _ in self.signatures], pa.string()),
+                "signature": pa.array([str(s) for _, s in self.signatures], pa.string()),
+            }
+        )
+        with duckdb.connect() as connection:
+            connection.register("calls", self.events())
+            connection.register("signatures", signatures)
+            try:
+                found = connection.sql(query)
+                answer = found.to_arrow_table() if found is not None else pa.table({})
+            except duckdb.Error as error:
+                raise UsageError(
+                    "bad-query", f"duckdb refuses the query: {error}.", "The tables are calls and signatures."
+                ) from error
+        return answer
+
+    def cost(self) -> CostReport:
+        """What the trace itself cost, from what a call costs on this machine."""
+        calls = passed = described = elapsed = 0
+        per_call = 0.0
+        for process in self.recording.processes:
+            stats, measured = process.end.get("stats", {}), process.end.get("cost", {})
+            calls += stats.get("events", 0)
+            passed += stats.get("passed", 0)
+            described += stats.get("described_ns", 0)
+            elapsed += process.end.get("elapsed_ns", 0)
+            per_call = max(per_call, measured.get("added_ns", 0.0))
+        return CostReport(calls, passed, per_call, described, elapsed)
+
+    def notes(self) -> list[str]:
+        """What a reader of the numbers must know: what was lost, merged or never finished."""
+        said = []
+        for process in self.recording.processes:
+            where = f" in process {process.pid}" if len(self.recording.processes) > 1 else ""
+            if not process.complete:
+                said.append(f"process {process.pid} did not end in order: its last calls may be missing")
+                continue
+            stats = process.end["stats"]
+            if stats["lost"]:
+                said.append(f"{stats['lost']} calls lost{where}: the writer could not keep up")
+            if process.end.get("lost_on_disk"):
+                said.append(f"{process.end['lost_on_disk']} calls lost{where}: {process.end['trouble']}")
+            if stats["generalised"]:
+                said.append(
+                    f"{stats['generalised']} calls{where} came after the limit of signatures: not told apart"
+                )
+            if stats["unfinished"]:
+                said.append(f"{stats['unfinished']} calls{where} were open when recording paused or stopped")
+            if stats["hook_errors"]:
+                said.append(f"{stats['hook_errors']} times{where} a call could not be described")
+        return said
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the trace to a new folder."""
+        target = Path(path)
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise UsageError(
+                "trace-folder-taken",
+                f"There is something at {target} already.",
+                "Give a path that is not there yet.",
+            )
+        for folder in self._folders:
+            shutil.copytree(folder, target, dirs_exist_ok=True)
+        return target
+
+    def __str__(self) -> str:
+        table, cost = self.table(), self.cost()
+        calls = sum(row.n for row in table)
+        title = (
+            f"{calls:,} calls of {len(table)} APIs in {cost.elapsed_ns / 1e9:.3f} s"
+            f" (recording cost about {cost.share:.1%}, {cost.per_call_ns:.0f} ns a call)"
+        )
+        return table.text(title=title)
+
+    def _own_cost(self) -> Numbers:
+        """For each event: the recorder's nanoseconds within its time, and within its self time."""
+        events = self.recording.events
+        own = (events["flags"] & OWN) != 0
+        added = np.array([p.end.get("cost", {}).get("added_ns", 0.0) for p in self.recording.processes])
+        within = np.array([p.end.get("cost", {}).get("inside_ns", 0.0) for p in self.recording.processes])
+        parent = parents(events)
+        below = descendants(events, parent)
+        children = np.zeros(len(parent), dtype=np.int64)
+        described = np.zeros(len(parent), dtype=np.int64)
+        has = parent >= 0
+        np.add.at(children, parent[has & ~own], 1)
+        np.add.at(described, parent[has & own], events["duration_ns"][has & own])
+        for level in range(
+            int(events["depth"].max(initial=0)), 0, -1
+        ):  # a caller's time holds its callees' too
+            here = np.flatnonzero((events["depth"] == level) & has & ~own)
+            np.add.at(described, parent[here], described[here])
+        a, w = added[events["process"]], within[events["process"]]
+        # Time of the description is no child's self time: child_ns holds it already.
+        return np.stack([w + below * a + described, w + children * np.maximum(a - w, 0)]).astype(np.int64)
+
+    def _need_events(self, what: str) -> None:
+        if self.recording.totals:
+            raise TraceError(
+                "totals-only",
+                f"{what} needs events, and this trace kept totals only.",
+                "Trace again without totals=True.",
+            )
+
+
+def _texts(words: list[str], codes: Numbers) -> pa.DictionaryArray:
+    """Ids -> text, each distinct text once."""
+    distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    lookup = np.array([distinct[word] for word in words], dtype=np.int32)
+    return pa.DictionaryArray.from_arrays(lookup[codes], pa.array(list(distinct), pa.string()))
+
+
+def load_trace(path: str | Path, *more: str | Path) -> TraceResult:
+    """A trace that was saved; several folders (one a rank) give one merged result."""
+    return TraceResult(Path(path), *(Path(other) for other in more))

@@ -1,0 +1,400 @@
+"""Trace: everything between starting to record and having the result."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+import pyarrow as pa
+
+from luxmeter import ranks
+from luxmeter.calls import children, cost, device, folders
+from luxmeter.calls.arguments import Arguments
+from luxmeter.calls.core import load as load_core
+from luxmeter.calls.decorator import F, traced
+from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
+from luxmeter.calls.results import TraceResult
+from luxmeter.calls.sections import Section
+from luxmeter.calls.spill import Spill
+from luxmeter.calls.table import CallTable
+from luxmeter.calls.targets import Coverage
+from luxmeter.calls.tree import CallTree
+from luxmeter.calls.words import Words, describer
+from luxmeter.errors import TraceError
+
+_lock = threading.RLock()
+_active: Trace | None = None
+
+
+class Trace:
+    """Records the calls of a framework: `with lux.trace() as t: ...; print(t)`.
+
+    May be started once. Results can be read while it runs and after.
+    """
+
+    def __init__(self, options: TraceOptions | None = None) -> None:
+        self.options = options or TraceOptions()
+        self.running = False
+        self.folder: Path | None = None
+        self._owns_folder = False
+        self._recorder: Any = None
+        self._words: Words = Words(Arguments())
+        self._patcher: Any = None
+        self._spill: Spill | None = None
+        self._cost = cost.CallCost(0.0, 0.0)
+        self._started_ns = self._stopped_ns = 0
+        self._started_at = 0.0
+        self._paused_by_budget = False
+        self._token: children.Token | None = None
+        self._child = False
+        self._result: TraceResult | None = None
+
+    # -- start and stop
+
+    def start(self) -> Trace:
+        """Begin to record. Everything that can be refused is refused before anything is patched."""
+        global _active
+        with _lock:
+            if _active is not None:
+                raise TraceError(
+                    "already-tracing",
+                    "Another trace of this process is running.",
+                    "Stop it first, or use its section() to time a part.",
+                )
+            if self.folder is not None:
+                raise TraceError(
+                    "trace-used-up", "This trace was started before.", "Make a new one with lux.trace()."
+                )
+            self._prepare()
+            _active = self
+        try:
+            if self._patcher is not None:
+                self._patcher.install()
+        except BaseException:
+            self._abandon()
+            raise
+        self.running = True
+        self._started_at, self._started_ns = time.time(), self._core.now_ns()
+        self._recorder.start()
+        return self
+
+    def _prepare(self) -> None:
+        """Everything up to patching; leaves nothing behind when it raises."""
+        options = self.options
+        self._core, self._core_reason = load_core(options.core)
+        arguments = Arguments(strides=options.strides, exchange=options.exchange)
+        self._words = Words(arguments, describer(options.framework, facts=options.facts))
+        computing = options.device or device.current(options.framework or "")
+        hooks = arguments.hooks()
+        self._recorder = self._core.Recorder(
+            inside=options.inside,
+            signatures=options.signatures,
+            strides=options.strides,
+            totals=options.totals,
+            completed=computing.synchronize is None,
+            max_signatures=options.max_signatures,
+            max_pending=options.max_pending,
+            on_signature=self._words.on_signature,
+            on_thread=self._on_thread,
+            on_chunk=self._on_chunk,
+            sync=computing.synchronize if options.sync else None,
+            **hooks,
+        )
+        self._recorder.sample(options.sample)
+        self._words.attach(self._recorder)
+        if options.framework is not None:
+            from luxmeter.calls.patch import Patcher
+
+            self._patcher = Patcher(
+                self._recorder,
+                self._words,
+                also=tuple(options.also),
+                only=tuple(options.only),
+                skip=tuple(options.skip),
+                framework=options.framework,
+            )
+        self._cost = cost.measure(
+            self._core,
+            hooks=hooks,
+            signatures=options.signatures,
+            totals=options.totals,
+            strides=options.strides,
+        )
+        place = ranks.place()
+        if self._token is None:
+            self.folder, self._owns_folder = folders.make(options, place)
+            self._token = children.Token.of(self.folder, options, place.rank)
+        else:
+            self.folder = Path(self._token.folder)
+        self._words.token = self._token
+        self._open_spill().start()
+
+    def _open_spill(self) -> Spill:
+        assert self.folder is not None and self._token is not None
+        process = folders.make_process(self.folder, self._token.rank)
+        self._spill = Spill(process, self._recorder, self._words, tick=self._on_tick)
+        return self._spill
+
+    def stop(self) -> Trace:
+        """Stop recording, bind everything as it was, finish the files. A second stop does nothing."""
+        global _active
+        with _lock:
+            if not self.running:
+                return self
+            self._recorder.stop()
+            self._stopped_ns = self._core.now_ns()
+            self.running = False
+            try:
+                if self._patcher is not None:
+                    self._patcher.remove()
+            finally:
+                _active = None
+                self._finish()
+        return self
+
+    def _finish(self) -> None:
+        if self._spill is None:
+            return
+        spill, self._spill = self._spill, None
+        spill.finish(self._end())
+        if not self._child and self.folder is not None:
+            folders.mark_stopped(self.folder)
+
+    def _abandon(self) -> None:
+        global _active
+        with _lock:
+            _active = None
+            if self._spill is not None:
+                self._spill.finish(None)
+                self._spill = None
+            if self._owns_folder and self.folder is not None:
+                folders.remove(self.folder)
+            self.folder = None
+
+    def _end(self) -> dict[str, Any]:
+        """What is known only at the end."""
+        return {
+            "rank": self._token.rank if self._child and self._token else ranks.place().rank,
+            "stats": self._recorder.stats(),
+            "core": self._core.__name__.rpartition(".")[2],
+            "cost": {"added_ns": self._cost.added_ns, "inside_ns": self._cost.inside_ns},
+            "started_at": self._started_at,
+            "started_ns": self._started_ns,
+            "elapsed_ns": (self._stopped_ns or self._core.now_ns()) - self._started_ns,
+            "float_ranges": [
+                [n, [list(pair) for pair in pairs]] for n, pairs in self._recorder.float_ranges().items()
+            ],
+            "totals": [[*row[:-1], list(memoryview(row[-1]).cast("I"))] for row in self._recorder.totals()],
+        }
+
+    def __enter__(self) -> Trace:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __call__(self, function: F) -> F:
+        """As a decorator, `@lux.trace()`: each call of the function is traced afresh; see `function.trace`."""
+        return traced(function, fresh=lambda: Trace(self.options), running=active)
+
+    # -- while it runs
+
+    def section(self, name: str) -> Section:
+        """A named part of the program: `with t.section("forward"): ...`. Sections nest."""
+        return Section(name, self._enter, self._leave)
+
+    def _enter(self, name: str) -> Any:
+        return self._recorder.enter(self._words.section(name)) if self.running else None
+
+    def _leave(self, span: Any) -> None:
+        if span is not None:
+            self._recorder.leave(span)
+
+    def step(self) -> None:
+        """A training step ended here. Without a single call of it, an optimizer's step() ends one."""
+        if self._recorder is not None:
+            self._recorder.step()
+
+    def wrap(self, function: Any, *, name: str | None = None, span: bool = False) -> Any:
+        """A stand-in for a function of yours that is recorded while this trace runs."""
+        if self._recorder is None:
+            raise TraceError("trace-not-started", "The trace was not started.", "Call start() before wrap().")
+        shown = name or f"{function.__module__}.{function.__qualname__}"
+        return self._recorder.wrap(function, self._words.add(shown, kind=1 if span else 0))
+
+    def live(self) -> CallTable:
+        """Totals for each API until now, without touching the disk."""
+        rows = self._recorder.live() if self._recorder is not None else []
+        return CallTable.from_live(rows, self._words.callables)
+
+    def coverage(self) -> Coverage:
+        """Which public callables of the framework are seen, which not, and why."""
+        from luxmeter.calls.patch import coverage
+
+        if self._patcher is not None:
+            return cast(Coverage, self._patcher.coverage())
+        return coverage(self.options.framework or "torch", also=tuple(self.options.also))
+
+    # -- results
+
+    @property
+    def result(self) -> TraceResult:
+        """All that was recorded until now."""
+        if self.folder is None:
+            raise TraceError("trace-not-started", "The trace was not started.", "Use it in a with statement.")
+        if self.running and self._spill is not None:
+            self._spill.flush()
+            return TraceResult(self.folder, running=self._end())
+        if self._result is None:
+            self._result = TraceResult(self.folder)
+        return self._result
+
+    def table(self, by: str = "api", **how: Any) -> CallTable:
+        """Statistics by "api", "signature", "module", "section", "thread" or "rank"; see TraceResult.table."""
+        return self.result.table(by, **how)
+
+    def tree(self) -> CallTree:
+        """Who called what: totals for each path of calls."""
+        return self.result.tree()
+
+    def events(self) -> pa.Table:
+        """Every call, one row each."""
+        return self.result.events()
+
+    def sql(self, query: str) -> Any:
+        """A query through duckdb on the tables `calls` and `signatures`."""
+        return self.result.sql(query)
+
+    def cost(self) -> cost.CostReport:
+        """What the trace itself cost."""
+        return self.result.cost()
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the finished trace to a new folder that stays."""
+        if self.running:
+            raise TraceError("trace-running", "The trace is still running.", "Stop it before save().")
+        return self.result.save(path)
+
+    def __str__(self) -> str:
+        return "A trace that was not started." if self.folder is None else str(self.result)
+
+    # -- hooks
+
+    def _on_thread(self, number: int) -> None:
+        self._words.on_thread(number)
+        if self._child and self._spill is None and self.running:
+            self._open_spill().start()
+            children.at_process_end(self.finish_child)
+
+    def _on_chunk(self) -> None:
+        if self._spill is not None:
+            self._spill.wake()
+
+    def _on_tick(self) -> None:
+        """From the writer, a few times a second."""
+        if self._child and self.folder is not None and folders.is_stopped(self.folder):
+            self._recorder.pause()
+        budget = self.options.budget
+        if budget is None or not self.running:
+            return
+        stats = self._recorder.stats()
+        spent = stats["events"] * self._cost.added_ns + stats["described_ns"]
+        allowed = budget * (self._core.now_ns() - self._started_ns)
+        if not self._paused_by_budget and spent > allowed:
+            self._paused_by_budget = True
+            self._recorder.pause()
+        elif self._paused_by_budget and spent < 0.8 * allowed:
+            self._paused_by_budget = False
+            self._recorder.start()
+
+    def after_fork(self) -> None:
+        """In a forked child: record to files of its own, from its first call on."""
+        self._child = True
+        self._spill = None
+        self._result = None
+        self._started_at, self._started_ns = time.time(), self._core.now_ns()
+        self._words.forget_told()
+        self._recorder.after_fork()
+
+    def finish_child(self) -> None:
+        """In a forked child that is about to end: complete its files."""
+        if self._child and self.running:
+            self._recorder.stop()
+            self.running = False
+            self._finish()
+
+
+def trace(**settings: Unpack[TraceSettings]) -> Trace:
+    """A trace of every framework call inside a with statement: `with lux.trace() as t: ...`.
+
+    Options are the fields of TraceOptions: inside, sync, only, skip, also, sample, totals, budget, keep ...
+    """
+    options = make_options(settings)
+    if options.framework is not None:
+        from luxmeter.calls import patch
+
+        patch.prepare(options.framework)  # what only the first start of a process has to do
+    return Trace(options)
+
+
+def start(**settings: Unpack[TraceSettings]) -> Trace:
+    """Start tracing until `lux.stop()`; options as of `lux.trace`."""
+    return trace(**settings).start()
+
+
+def stop() -> Trace:
+    """Stop the running trace and give it back."""
+    running = _active
+    if running is None:
+        raise TraceError("not-tracing", "No trace is running.", "Start one with lux.start() or lux.trace().")
+    return running.stop()
+
+
+def active() -> Trace | None:
+    """The running trace of this process."""
+    return _active
+
+
+def start_in_child(token: children.Token | None) -> Trace | None:
+    """In a spawned process: join the trace of the parent. None if there is none to join."""
+    if token is None or _active is not None or not Path(token.folder).is_dir():
+        return None
+    joined = Trace(make_options(token.settings()))
+    joined._token = token
+    joined._child = True
+    return joined.start()
+
+
+def finish_child() -> None:
+    """In a forked worker that will leave by os._exit: complete its files."""
+    if _active is not None:
+        _active.finish_child()
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+    children.forget_held()
+    if _active is not None:
+        _active.after_fork()
+
+
+def _at_exit() -> None:
+    if _active is not None:
+        if _active._child:
+            _active.finish_child()
+        else:
+            _active.stop()
+    folders.remove_temporary()
+
+
+os.register_at_fork(
+    before=lambda: children.hold(_active._spill if _active is not None else None),
+    after_in_parent=children.release_held,
+    after_in_child=_after_fork,
+)
+atexit.register(_at_exit)

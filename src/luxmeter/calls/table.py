@@ -1,0 +1,277 @@
+"""CallTable: events -> statistics of groups of calls. Pure: numbers in, numbers out."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED, CallableWords
+from luxmeter.errors import UsageError, suggestion
+
+if TYPE_CHECKING:
+    from luxmeter.calls.reading import Recording
+
+Numbers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Statistics of one group of calls. Percentiles are None where only sums were kept."""
+
+    name: str
+    n: int
+    total_ns: int
+    self_ns: int
+    mean_ns: float
+    min_ns: int
+    p50_ns: int | None
+    p95_ns: int | None
+    p99_ns: int | None
+    max_ns: int
+    first_ns: int | None
+    share: float  # of the self time of all rows
+    detail: str = ""  # the signature, or a module's class
+    raised: int = 0
+    dispatch_ns: int | None = (
+        None  # part of total_ns until the calls returned; differs on an asynchronous device
+    )
+
+
+BY = ("api", "signature", "module", "section", "thread", "rank")
+Named = tuple[str, str]
+
+
+class CallTable:
+    """Rows of statistics, the most costly first. Iterable; `table["torch.add"]` is the row of a name."""
+
+    def __init__(self, rows: Sequence[Row], *, by: str = "api", notes: Sequence[str] = ()) -> None:
+        self.rows = tuple(sorted(rows, key=lambda row: (-row.self_ns, row.name)))
+        self.by = by
+        self.notes = tuple(notes)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> Row:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise UsageError(
+            "no-such-row",
+            f"The table has no row called {name!r}.",
+            suggestion(name, [row.name for row in self.rows]) or "See [row.name for row in table].",
+        )
+
+    def __contains__(self, name: object) -> bool:
+        return any(row.name == name for row in self.rows)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, top: int = 30, title: str = "") -> str:
+        """The table for a terminal."""
+        from luxmeter.render.tables import print_table
+
+        detailed = any(row.detail for row in self.rows[:top])
+        columns = [self.by, *(["of"] if detailed else []), "n", "total ms", "self ms", "mean us", "p50 us",
+                   "p95 us", "max us", "first us", "share"]  # fmt: skip
+        shown = [
+            [row.name, *([row.detail[:60]] if detailed else []), f"{row.n:,}", _fixed(row.total_ns, 1e6),
+             _fixed(row.self_ns, 1e6), _fixed(row.mean_ns, 1e3), _fixed(row.p50_ns, 1e3), _fixed(row.p95_ns, 1e3),
+             _fixed(row.max_ns, 1e3), _fixed(row.first_ns, 1e3), f"{row.share:6.1%}"]
+            for row in self.rows[:top]
+        ]  # fmt: skip
+        first = 2 if detailed else 1
+        widths = [
+            max(len(columns[i]), *(len(row[i]) for row in shown), 0) for i in range(first, len(columns))
+        ]
+        shown = [
+            [*row[:first], *(t.rjust(w) for t, w in zip(row[first:], widths, strict=True))] for row in shown
+        ]
+        columns = [*columns[:first], *(c.rjust(w) for c, w in zip(columns[first:], widths, strict=True))]
+        stream = io.StringIO()
+        print_table(columns, shown, title=title, stream=stream)
+        rest = [f"... and {len(self.rows) - top} more rows"] if len(self.rows) > top else []
+        lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+        return "\n".join([*lines, *rest, *self.notes])
+
+    @classmethod
+    def from_live(cls, rows: Sequence[tuple[int, ...]], callables: Sequence[CallableWords]) -> CallTable:
+        """From the recorder's running totals, by API."""
+        sums: dict[str, list[int]] = {}
+        for number, n, total, child, low, high, raised in rows:
+            known = sums.setdefault(callables[number].shown, [0, 0, 0, low, high, 0])
+            known[0] += n
+            known[1] += total
+            known[2] += child
+            known[3] = min(known[3], low)
+            known[4] = max(known[4], high)
+            known[5] += raised
+        whole = sum(s[1] - s[2] for s in sums.values()) or 1
+        return cls(
+            [
+                Row(name, n, total, total - child, total / n, low, None, None, None, high, None,
+                    (total - child) / whole, raised=raised)
+                for name, (n, total, child, low, high, raised) in sums.items()
+            ]
+        )  # fmt: skip
+
+
+def make_table(
+    recording: Recording,
+    by: str = "api",
+    *,
+    warmup: bool = True,
+    inside: bool = True,
+    subtract: Numbers | None = None,
+    notes: Sequence[str] = (),
+) -> CallTable:
+    """Group the calls and compute. `subtract`: nanoseconds to take off each event's time and self time, two rows."""
+    if by not in BY:
+        raise UsageError(
+            "unknown-grouping",
+            f"table() cannot group by {by!r}.",
+            suggestion(by, BY) or f"It knows {', '.join(BY)}.",
+        )
+    if recording.totals:
+        from luxmeter.calls.totals import totals_table
+
+        return totals_table(recording, by, warmup=warmup, inside=inside, notes=notes)
+    events = recording.events
+    flags = events["flags"]
+    chosen = chosen_events(
+        by, flags, _kinds(recording)[events["callable"]], _is_module(recording)[events["callable"]]
+    )
+    if not warmup:
+        chosen &= (flags & FIRST) == 0
+    if not inside:
+        chosen &= (flags & INSIDE) == 0
+    at = np.flatnonzero(chosen)
+    codes, named = _codes(recording, by, at)
+    duration, child = events["duration_ns"][at], events["child_ns"][at]
+    own = duration - child
+    if subtract is not None:
+        duration = np.maximum(duration - subtract[0][at], 0)
+        own = np.maximum(own - subtract[1][at], 0)
+    rows = _rows(codes, named, duration, own, events["start_ns"][at], flags[at], events["wait_ns"][at])
+    return CallTable(rows, by=by, notes=notes)
+
+
+def chosen_events(by: str, flags: Numbers, kinds: Numbers, modules: Numbers) -> Numbers:
+    """Which events (or totals rows) a grouping is about."""
+    chosen: Numbers = (flags & OWN) == 0
+    if by == "module":
+        chosen &= modules
+    elif by == "section":
+        chosen &= kinds == SECTION
+    elif by in ("thread", "rank"):  # top-level calls: their times add up
+        chosen &= (flags & (INSIDE | SPANNED)) == 0
+    else:
+        chosen &= kinds != SECTION
+    return chosen
+
+
+def namer(recording: Recording, by: str) -> Callable[[int, int, int, int], Named]:
+    """(callable, signature, thread, process) -> name and detail of the group it belongs to."""
+    callables, signatures, processes = recording.callables, recording.signatures, recording.processes
+    if by == "signature":
+        return lambda c, s, t, p: (callables[c].shown, str(signatures[s]) if s else "")
+    if by == "module":
+        return lambda c, s, t, p: (callables[c].path, callables[c].name)
+    if by == "thread":
+        several = len(processes) > 1
+
+        def thread(c: int, s: int, t: int, p: int) -> Named:
+            name = processes[p].threads.get(t, f"thread {t}")
+            return (f"{name} (process {processes[p].pid})" if several else name), ""
+
+        return thread
+    if by == "rank":
+        return lambda c, s, t, p: (f"rank {processes[p].rank}", "")
+    return lambda c, s, t, p: (callables[c].shown, "")
+
+
+def _kinds(recording: Recording) -> Numbers:
+    return np.array([words.kind for words in recording.callables], dtype=np.uint8)
+
+
+def _is_module(recording: Recording) -> Numbers:
+    return np.array([bool(words.path) for words in recording.callables], dtype=bool)
+
+
+def _codes(recording: Recording, by: str, at: Numbers) -> tuple[Numbers, list[Named]]:
+    """A group number for each chosen event, and the groups' names."""
+    events = recording.events
+    columns = {
+        "api": ("callable",), "module": ("callable",), "section": ("callable",),
+        "signature": ("callable", "signature"), "thread": ("process", "thread"), "rank": ("process",),
+    }[by]  # fmt: skip
+    code = np.zeros(len(at), dtype=np.int64)
+    for column in columns:
+        values = events[column][at].astype(np.int64)
+        code = code * (int(values.max(initial=0)) + 1) + values
+    _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+    name = namer(recording, by)
+    groups: dict[Named, int] = {}
+    merged = np.zeros(len(first), dtype=np.int64)
+    for i, k in enumerate(at[first].tolist()):
+        said = name(*(int(events[c][k]) for c in ("callable", "signature", "thread", "process")))
+        merged[i] = groups.setdefault(said, len(groups))
+    return merged[inverse.ravel()], list(groups)
+
+
+def _rows(
+    codes: Numbers,
+    named: list[Named],
+    duration: Numbers,
+    own: Numbers,
+    start: Numbers,
+    flags: Numbers,
+    wait: Numbers,
+) -> list[Row]:
+    order = np.lexsort((duration, codes))
+    by_time = np.lexsort((start, codes))
+    n = np.bincount(codes, minlength=len(named))
+    begin = np.cumsum(n) - n
+    ordered = duration[order]
+    sums = [
+        _sums(codes, values, len(named))
+        for values in (duration, own, wait, (flags & RAISED).astype(np.int64))
+    ]
+    whole = int(sums[1].sum()) or 1
+    rows = []
+    for i, (name, detail) in enumerate(named):
+        part = ordered[begin[i] : begin[i] + n[i]]
+        total, self_ns, waited, raised = (int(s[i]) for s in sums)
+        p50, p95, p99 = (int(part[_rank_of(p, len(part))]) for p in (50, 95, 99))
+        first = int(duration[by_time[begin[i]]])
+        rows.append(
+            Row(name, int(n[i]), total, self_ns, total / int(n[i]), int(part[0]), p50, p95, p99, int(part[-1]), first,
+                self_ns / whole, detail, raised, total - waited)
+        )  # fmt: skip
+    return rows
+
+
+def _rank_of(percent: int, n: int) -> int:
+    """Nearest rank: the smallest value that at least `percent` of all do not exceed."""
+    return max(0, -(-percent * n // 100) - 1)
+
+
+def _sums(codes: Numbers, values: Numbers, n: int) -> Numbers:
+    found = np.zeros(n, dtype=np.int64)
+    np.add.at(found, codes, values.astype(np.int64))
+    return found
+
+
+def _fixed(value: float | None, scale: float) -> str:
+    if value is None:
+        return "-"
+    return f"{value / scale:,.3f}" if scale >= 1e6 else f"{value / scale:,.1f}"

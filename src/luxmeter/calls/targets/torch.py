@@ -1,0 +1,206 @@
+"""Everything a torch user calls, listed from torch itself."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import multiprocessing.reduction
+import pickle
+import sys
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.fx
+import torch.overrides
+
+from luxmeter.calls.targets import Form, Listing, Target, Unseen
+from luxmeter.calls.targets import torch_names as names
+
+# Where a function is bound in several of them, the first gives it its name: torch.conv2d is documented as
+# torch.nn.functional.conv2d, and torch itself comes last.
+NAMESPACES = (
+    "torch.nn.functional", "torch.func", "torch.linalg", "torch.fft", "torch.special", "torch.sparse", "torch.nested", "torch.masked",
+    "torch.signal.windows", "torch.autograd", "torch.autograd.functional", "torch.autograd.forward_ad", "torch.nn.init", "torch.nn.utils",
+    "torch.nn.utils.rnn", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations", "torch.nn.utils.stateless",
+    "torch.nn.utils.prune", "torch.nn.attention.flex_attention", "torch.nn.parallel", "torch.utils.checkpoint", "torch.utils.data",
+    "torch.distributed", "torch",
+)  # fmt: skip
+
+# Captures of a program: what runs inside is not the user's run.
+CAPTURES = (
+    ("torch.jit", "script"), ("torch.jit", "trace"), ("torch.jit", "trace_module"), ("torch.jit", "freeze"), ("torch.fx", "symbolic_trace"),
+    ("torch.fx.experimental.proxy_tensor", "make_fx"), ("torch.export", "export"), ("torch.export", "draft_export"),
+    ("torch.export", "export_for_training"), ("torch.onnx", "export"), ("torch.onnx", "dynamo_export"),
+)  # fmt: skip
+
+# They run a function or module of the user, who wants to see what it calls.
+_RUNS_USER_CODE = {"func", "function", "functions", "true_fn", "cond_fn", "pred"}
+_RUNS_USER_MODULE = {"functional_call", "data_parallel", "parallel_apply"}
+
+
+@functools.cache
+def listing() -> Listing:
+    """All targets of this torch, once a process. Call it before anything is patched."""
+    for warm in (torch.overrides.get_testing_overrides, torch.overrides.get_default_nowrap_functions):
+        warm()  # tables keyed by function: torch builds them once, they must hold the originals
+    overridable = {
+        id(f) for functions in torch.overrides.get_overridable_functions().values() for f in functions
+    }
+    targets: list[Target] = []
+    unseen: list[Unseen] = []
+    taken: set[int] = set()
+    for namespace in NAMESPACES:
+        module = _loaded(namespace)
+        if module is None:
+            continue
+        for target in _functions(module, overridable=overridable, taken=taken):
+            (targets if isinstance(target, Target) else unseen).append(target)  # type: ignore[arg-type]
+    for found in (*_tensor_methods(), *_tensor_properties(), *_data(), *_module_calls(), *_autograd()):
+        (targets if isinstance(found, Target) else unseen).append(found)  # type: ignore[arg-type]
+    unseen.append(
+        Unseen(
+            "torch.ops.*",
+            "torch's own registry of kernels: what users call reaches it through the names above",
+        )
+    )
+    unseen.append(Unseen("torch._*", "names with an underscore are not public"))
+    return Listing(tuple(targets), tuple(unseen))
+
+
+def _loaded(name: str) -> ModuleType | None:
+    if name == "torch.distributed" and not torch.distributed.is_available():
+        return None
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
+        return importlib.import_module(name)
+    return None  # this torch does not have it yet, or no longer
+
+
+def _functions(module: ModuleType, *, overridable: set[int], taken: set[int]) -> Iterator[Target | Unseen]:
+    public = getattr(module, "__all__", None)
+    for attribute, value in list(vars(module).items()):
+        if attribute.startswith("_"):
+            continue
+        name = f"{module.__name__}.{attribute}"
+        known = id(value) in overridable
+        if module is not torch and getattr(torch, attribute, None) is value and isinstance(value, type):
+            continue  # merely imported there: torch.fft.Tensor
+        if issubclass(type(value), type):  # not isinstance: lazy objects answer that with a warning
+            if (public is None and value.__module__ == module.__name__) or (
+                public is not None and attribute in public
+            ):
+                yield Unseen(name, names.CONTEXT if hasattr(value, "__enter__") else names.CLASS)
+            continue
+        if not names.is_function(value) or not names.belongs_to_torch(value):
+            if callable(value) and public is not None and attribute in public:
+                yield Unseen(name, names.SWITCH if attribute.startswith("get_") else names.OBJECT_CALL)
+            continue
+        if public is not None and attribute not in public and not known and not _documented(module, value):
+            continue
+        if id(value) in taken:
+            continue  # the same object under a second name: found as an alias and replaced there too
+        reason = names.why_not(attribute, value, namespace=module.__name__, overridable=known)
+        if reason:
+            yield Unseen(name, reason)
+            continue
+        taken.add(id(value))
+        if name == "torch.compile":
+            yield Target(name, module, attribute, Form.COMPILE)
+        elif name == "torch.save":
+            yield Target(name, module, attribute, Form.ASIDE)  # pickles functions by name: see pickle_targets
+        elif _returns_callable(module, value):
+            yield Target(name, module, attribute, Form.FACTORY, span=True)
+        else:
+            yield Target(name, module, attribute, span=_runs_user_code(attribute, value))
+
+
+def _documented(module: ModuleType, value: Any) -> bool:
+    """Not in __all__, yet defined for this namespace: torch.fft.hfftn, torch.sparse.spdiags, torch.unique."""
+    return module.__name__ in ("torch", "torch.fft", "torch.sparse") and bool(getattr(value, "__doc__", None))
+
+
+def _first_parameter(function: Any) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code.co_varnames[0] if code is not None and code.co_argcount else ""
+
+
+def _runs_user_code(attribute: str, function: Any) -> bool:
+    return attribute in _RUNS_USER_MODULE or _first_parameter(function) in _RUNS_USER_CODE
+
+
+def _returns_callable(module: ModuleType, function: Any) -> bool:
+    if module.__name__ != "torch.func" or _first_parameter(function) not in _RUNS_USER_CODE:
+        return False
+    returned = str(getattr(inspect.unwrap(function), "__annotations__", {}).get("return", ""))
+    return "Callable" in returned and not returned.startswith(("tuple", "typing.Tuple"))
+
+
+def _tensor_methods() -> Iterator[Target | Unseen]:
+    for attribute in dir(torch.Tensor):
+        if attribute.startswith("_") and not (attribute.startswith("__") and attribute.endswith("__")):
+            continue
+        found = inspect.getattr_static(torch.Tensor, attribute)
+        if not callable(found) or isinstance(found, type | staticmethod | classmethod | property):
+            continue
+        name = f"Tensor.{attribute}"
+        reason = names.why_not_method(attribute)
+        if reason:
+            yield Unseen(name, reason)
+        else:
+            yield Target(name, torch.Tensor, attribute, label=names.LABELS.get(name, ""))
+
+
+def _tensor_properties() -> Iterator[Target | Unseen]:
+    """Properties that compute: each reading makes a new tensor (T, mH, real, data ...)."""
+    probe = torch.ones(2, 2, dtype=torch.complex64)
+    for attribute in dir(torch.Tensor):
+        found = inspect.getattr_static(torch.Tensor, attribute)
+        if attribute.startswith("_") or callable(found) or not hasattr(type(found), "__get__"):
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                first, second = getattr(probe, attribute), getattr(probe, attribute)
+            except (AttributeError, RuntimeError):
+                first = second = None
+        if isinstance(first, torch.Tensor) and first is not second:
+            yield Target(f"Tensor.{attribute}", torch.Tensor, attribute, Form.PROPERTY)
+        else:
+            yield Unseen(f"Tensor.{attribute}", "a property that tells what is known: computes nothing")
+
+
+def capture_targets() -> Iterator[Target]:
+    """Those of the modules imported so far: torch.onnx alone would take 0.1 s, and exports through torch.export."""
+    for namespace, attribute in CAPTURES:
+        module = sys.modules.get(namespace)
+        if module is not None and names.is_function(vars(module).get(attribute)):
+            yield Target(f"{namespace}.{attribute}", module, attribute, Form.ASIDE)
+    yield Target("torch.fx.Tracer.trace", torch.fx.Tracer, "trace", Form.ASIDE)
+
+
+def pickle_targets() -> Iterator[Target]:
+    """pickle refuses a function that is no longer what its name is bound to: an original in an object of the user's."""
+    yield Target("pickle.dumps", pickle, "dumps", Form.PICKLE)
+    yield Target("pickle.dump", pickle, "dump", Form.PICKLE)
+    yield Target("multiprocessing.reduction.dump", multiprocessing.reduction, "dump", Form.PICKLE)
+
+
+def _data() -> Iterator[Target]:
+    from torch.utils.data import DataLoader, _utils
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    yield Target("DataLoader.__iter__", DataLoader, "__iter__", span=True, label="iter(DataLoader)")
+    yield Target("DataLoader.__next__", _BaseDataLoaderIter, "__next__", span=True, label="next(DataLoader)")
+    yield Target("DataLoader worker", _utils.worker, "_worker_loop", Form.WORKER)
+
+
+def _module_calls() -> Iterator[Target]:
+    yield Target("torch.nn.Module.__call__", torch.nn.Module, "__call__", Form.MODULE)
+
+
+def _autograd() -> Iterator[Target]:
+    yield Target("torch.autograd.Function.apply", torch.autograd.Function, "apply", Form.CLASSMETHOD)

@@ -1,0 +1,234 @@
+"""What takes the place of each torch target."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing.reduction
+import pickle
+import sys
+from collections.abc import Iterator, Sequence
+from types import FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from luxmeter.calls import aliases
+from luxmeter.calls.bindings import Binding
+from luxmeter.calls.targets import Coverage, Form, Target
+from luxmeter.calls.targets import torch as torch_targets
+from luxmeter.calls.targets.packages import Packages
+from luxmeter.calls.targets.torch_classes import (
+    ModuleWords,
+    function_words,
+    is_leaf,
+    method_name,
+    optimizer_targets,
+    subclasses,
+)
+from luxmeter.calls.targets.torch_compiled import Compiled, is_compiled
+from luxmeter.calls.targets.torch_names import class_name
+from luxmeter.calls.targets.torch_optimizers import Optimizers
+
+if TYPE_CHECKING:
+    from luxmeter.calls.patch import Patcher
+
+
+class TorchFramework:
+    """torch and the packages named with `also`."""
+
+    def __init__(self, also: Sequence[str] = ()) -> None:
+        self._listing = torch_targets.listing()
+        self._packages = Packages(also)
+        self._modules = ModuleWords(is_call=self._packages.hold)
+        self._optimizers = Optimizers(self.method_resolver)
+        self._compiled = Compiled(self._modules.describe)
+
+    def targets(self) -> Iterator[Target]:
+        """Everything to replace, as it is now."""
+        yield from self._listing.targets
+        yield from torch_targets.capture_targets()
+        yield from torch_targets.pickle_targets()
+        yield from optimizer_targets()
+        yield from self._packages.targets()
+
+    def coverage(self) -> Coverage:
+        """What is seen and what is not."""
+        modules = sorted({class_name(cls) for cls in subclasses(torch.nn.Module) if is_leaf(cls)})
+        shown = (
+            target.name
+            for target in self.targets()
+            if target.form not in (Form.HIDDEN, Form.FIRST_STEP, Form.WORKER, Form.PICKLE)
+        )
+        return Coverage(tuple(dict.fromkeys((*shown, *modules))), self._listing.unseen)
+
+    def known_names(self) -> Iterator[tuple[str, str]]:
+        """(name, label) of all that can turn up in a trace."""
+        for target in self.targets():
+            yield target.name, target.label
+        for cls in subclasses(torch.nn.Module):
+            yield class_name(cls), ""
+        for cls in (*subclasses(torch.optim.Optimizer), *subclasses(torch.optim.lr_scheduler.LRScheduler)):
+            yield f"{class_name(cls)}.zero_grad", ""
+            yield f"{class_name(cls)}.step", ""
+        for cls in subclasses(torch.autograd.Function):
+            yield f"{class_name(cls)}.apply", ""
+
+    def stand_in(self, target: Target, original: Any, patcher: Patcher) -> Any:
+        """What takes the place of `original`; None when it is left alone."""
+        recorder = patcher.recorder
+        form = target.form
+        if form is Form.FUNCTION:
+            found = patcher.id_for(
+                target.name, span=target.span, label=target.label, boundary=target.boundary
+            )
+            return recorder.wrap(original, found)
+        if form is Form.PROPERTY:
+            return recorder.wrap_property(original, patcher.id_for(target.name))
+        if form is Form.MODULE:
+            return recorder.wrap_resolved(original, functools.partial(self._resolve_module, patcher))
+        if form is Form.INSTANCE:
+            return recorder.wrap_resolved(original, self.method_resolver(target, patcher))
+        if form is Form.CLASSMETHOD:
+            return classmethod(
+                recorder.wrap_resolved(original.__func__, functools.partial(_resolve_function, patcher))
+            )
+        if form is Form.HIDDEN:
+            return recorder.wrap(original, patcher.hidden_id(target.name))
+        through = {
+            Form.FACTORY: _factory,
+            Form.COMPILE: self._compiled.factory,
+            Form.ASIDE: _aside,
+            Form.PICKLE: _pickle,
+            Form.WORKER: _worker,
+            Form.FIRST_STEP: self._optimizers.first_step,
+        }[form](original, target, patcher)
+        if form is Form.WORKER:
+            return through  # goes to another process: a plain function, found there by its name
+        callable_id = patcher.id_for(target.name) if form is Form.ASIDE else -1
+        return recorder.wrap(original, callable_id, through)
+
+    def instances(self, patcher: Patcher) -> Iterator[Binding]:
+        """Methods bound in instances, `op = MyFunction.apply` and compiled functions at module level."""
+        yield from self._optimizers.found(patcher)
+        apply = vars(torch.autograd.Function)["apply"].__func__
+        if patcher.is_stand_in(vars(torch.autograd.Function)["apply"]):
+            stand_in, original = apply, apply.__wrapped__
+            for namespace, name, value in _of_users(MethodType):
+                if value.__func__ is original:
+                    yield Binding(namespace, name, value, MethodType(stand_in, value.__self__))
+        if "torch._dynamo.eval_frame" in sys.modules:
+            for namespace, name, value in _of_users(FunctionType):
+                # Names with underscores are Dynamo's own: the graphs and resume points that it keeps in the user's module.
+                if not name.startswith("__") and is_compiled(value):
+                    yield Binding(namespace, name, value, self._compiled.function(value, patcher))
+            yield from self._compiled.bindings(patcher)
+
+    def removed(self) -> None:
+        """The stand-ins were taken out."""
+        self._compiled.forget()
+
+    def _resolve_module(self, patcher: Patcher, module: Any) -> int:
+        name, span, path = self._modules.describe(module)
+        if name.startswith("torch.compile("):
+            return -1  # recorded where its own class is called
+        for attribute, value in list(vars(module).items()):  # self.act = F.relu
+            stand_in = patcher.stand_in_for(value)
+            if stand_in is not None:
+                patcher.bind(Binding(module, attribute, value, stand_in, instance=True))
+        return patcher.id_for(name, span=span, path=path, module=True)
+
+    def method_resolver(self, target: Target, patcher: Patcher) -> Any:
+        """Asked once an instance for the id of its `step` or `zero_grad`."""
+
+        def resolve(instance: Any) -> int:
+            if isinstance(instance, torch.optim.Optimizer):
+                self._optimizers.adopt(instance, patcher)
+            name = method_name(instance, target.attribute, target.owner)
+            return patcher.id_for(name, span=target.span, boundary=target.boundary)
+
+        return resolve
+
+
+def _resolve_function(patcher: Patcher, cls: type) -> int:
+    name, span = function_words(cls)
+    return patcher.id_for(name, span=span)
+
+
+def _of_users(kind: type) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Module-level values of exactly this type outside torch and the standard library."""
+    for module, namespace in aliases.namespaces():
+        top = module.partition(".")[0]
+        if (top in sys.stdlib_module_names and module != "__main__") or top in (
+            "torch",
+            "luxmeter",
+            "sympy",
+            "numpy",
+        ):
+            continue
+        for name, value in list(namespace.items()):
+            if type(value) is kind:
+                yield namespace, name, value
+
+
+def _factory(original: Any, target: Target, patcher: Patcher) -> Any:
+    """vmap, grad ...: what they return runs the user's function, and is the span."""
+    callable_id = patcher.id_for(target.name, span=True)
+
+    def through(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        return patcher.recorder.wrap(result, callable_id) if callable(result) else result
+
+    return through
+
+
+def _aside(original: Any, target: Target, patcher: Patcher) -> Any:
+    def through(*args: Any, **kwargs: Any) -> Any:
+        with patcher.aside():
+            return original(*args, **kwargs)
+
+    return through
+
+
+def _pickle(original: Any, target: Target, patcher: Patcher) -> Any:
+    if target.owner is multiprocessing.reduction:
+        return _aside(
+            original, target, patcher
+        )  # hands over file descriptors as it goes: cannot be done twice
+
+    def through(*args: Any, **kwargs: Any) -> Any:
+        file = next((arg for arg in (*args[1:2], kwargs.get("file")) if hasattr(arg, "seek")), None)
+        start = file.tell() if file is not None and file.seekable() else None
+        try:
+            return original(*args, **kwargs)
+        except pickle.PicklingError:
+            if not patcher.in_place or (file is not None and start is None):
+                raise
+            if file is not None:
+                file.seek(start)
+                file.truncate()
+        with patcher.aside():
+            return original(*args, **kwargs)
+
+    return through
+
+
+def _worker(original: Any, target: Target, patcher: Patcher) -> Any:
+    token = patcher.words.child_token()
+    return functools.partial(run_worker, token, getattr(original, "__module__", ""), original.__name__)
+
+
+def run_worker(token: Any, module: str, name: str, /, *args: Any) -> Any:
+    """The main loop of a DataLoader worker: joins the trace in a spawned process, and leaves it in any."""
+    from luxmeter.calls import patch, session
+
+    loop = getattr(sys.modules.get(module) or __import__(module, fromlist=[name]), name)
+    if isinstance(loop, functools.partial):  # forked: the stand-in is in place here as well
+        loop = patch.original_of(loop)
+    child = session.start_in_child(token) if token is not None and patch.installed() is None else None
+    try:
+        return loop(*args)
+    finally:
+        if child is not None:
+            child.stop()
+        else:
+            session.finish_child()

@@ -1,0 +1,76 @@
+"""Several models side by side: every number with its ratio to the first model's (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from luxmeter.errors import UsageError
+from luxmeter.model.records import ModelCost
+from luxmeter.render.amounts import amount, size, span
+
+
+@dataclass(frozen=True)
+class Line:
+    """One quantity of all models; ratios are to the first (None where it is nothing or unknown)."""
+
+    quantity: str
+    values: tuple[float | None, ...]
+    ratios: tuple[float | None, ...]
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The models' names and one line a quantity."""
+
+    names: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+    def line(self, quantity: str) -> Line:
+        """The line of one quantity."""
+        return next(line for line in self.lines if line.quantity == quantity)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, ready for JSON."""
+        return {
+            "models": list(self.names),
+            "quantities": {
+                line.quantity: {"values": list(line.values), "ratios": list(line.ratios)}
+                for line in self.lines
+            },
+        }
+
+
+def compare(costs: Sequence[ModelCost]) -> Comparison:
+    """The costs side by side, the first as the measure."""
+    if len(costs) < 2:
+        raise UsageError(
+            "nothing-to-compare",
+            f"{len(costs)} model cannot be compared.",
+            "Give at least two costs from lux.analyze.",
+        )
+    lines = [
+        _line("parameters", [c.params for c in costs], amount),
+        _line("MACs", [c.macs for c in costs], amount),
+        _line("FLOPs", [c.flops for c in costs], amount),
+        _line("backward FLOPs", [c.backward_flops for c in costs], amount),
+        _line("weights", [c.weight_bytes for c in costs], size),
+        _line("activations", [c.activation_bytes for c in costs], size),
+        _line("inference peak", [c.peak_bytes for c in costs], size),
+        _line("training peak", [c.memory.training_peak_bytes for c in costs], size),
+        _line("FLOP/byte", [c.intensity for c in costs], lambda v: f"{v:.2f}"),
+        _line("unknown operators", [len(c.unknown_ops) for c in costs], amount),
+    ]
+    if any(c.latency is not None for c in costs):
+        lines.append(_line("latency", [c.latency.median_ns if c.latency else None for c in costs], span))
+        speeds = [c.flops / c.latency.median_ns if c.latency else None for c in costs]
+        lines.append(_line("GFLOP/s", speeds, lambda v: f"{v:.2f}"))
+    return Comparison(tuple(c.name for c in costs), tuple(lines))
+
+
+def _line(quantity: str, values: Sequence[float | None], show: Any) -> Line:
+    first = values[0]
+    ratios = tuple(None if v is None or not first else v / first for v in values)
+    return Line(quantity, tuple(values), ratios, tuple("-" if v is None else show(v) for v in values))

@@ -1,0 +1,186 @@
+"""What a model is called with: tensors as given, or sizes to make them from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from luxmeter.errors import UsageError, suggestion
+from luxmeter.model.standin import without_data
+
+_SHORT_NAMES = {
+    "float": "float32", "double": "float64", "half": "float16", "fp16": "float16", "fp32": "float32",
+    "bf16": "bfloat16", "long": "int64", "int": "int32", "short": "int16", "byte": "uint8",
+}  # fmt: skip
+
+
+class CallArguments(NamedTuple):
+    """Positional and keyword arguments of one call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def dtype_named(name: str | torch.dtype) -> torch.dtype:
+    """`bf16`, `bfloat16`, `torch.bfloat16` -> torch.bfloat16."""
+    if isinstance(name, torch.dtype):
+        return name
+    plain = str(name).removeprefix("torch.").strip()
+    found = getattr(torch, _SHORT_NAMES.get(plain, plain), None)
+    if isinstance(found, torch.dtype):
+        return found
+    known = [*_SHORT_NAMES, *(n for n in dir(torch) if isinstance(getattr(torch, n), torch.dtype))]
+    raise UsageError(
+        "no-such-dtype",
+        f"{name!r} is no type of number that torch knows.",
+        suggestion(plain, known) or "Say float32, bfloat16, float16 or int64, for example.",
+    )
+
+
+def arguments_for(
+    model: nn.Module, inputs: Any, *, kwargs: Mapping[str, Any] | None, input_size: Any, input_dtype: Any
+) -> CallArguments:
+    """How `model` is to be called. Exactly one of `inputs` and `input_size` says with what (none: with nothing)."""
+    if inputs is not None and input_size is not None:
+        raise UsageError(
+            "inputs-twice",
+            "Both inputs and input_size were given.",
+            "Give the tensors as inputs, or their sizes as input_size.",
+        )
+    if input_size is not None:
+        inputs = from_sizes(input_size, dtype=None if input_dtype is None else dtype_named(input_dtype))
+    named = dict(kwargs or {})
+    signature = _signature(model)
+    if isinstance(inputs, Mapping):
+        if _takes(signature, (), {**inputs, **named}):
+            return CallArguments((), {**inputs, **named})
+        return CallArguments((inputs,), named)
+    if isinstance(inputs, list | tuple) and not hasattr(inputs, "_fields"):
+        # A tuple is the arguments; a list is, too, unless the model takes one list.
+        as_one = isinstance(inputs, list) and not _takes(signature, tuple(inputs), named)
+        return CallArguments((inputs,) if as_one else tuple(inputs), named)
+    return CallArguments(() if inputs is None else (inputs,), named)
+
+
+def from_sizes(size: Any, *, dtype: torch.dtype | None) -> Any:
+    """Tensors without data for a size (1, 3, 224, 224), several of them, a mapping of names, or text `1,128:int64`."""
+    if isinstance(size, str):
+        return parse_size(size)
+    if isinstance(size, Mapping):
+        return {name: from_sizes(one, dtype=dtype) for name, one in size.items()}
+    if isinstance(size, torch.Size) or (isinstance(size, Sequence) and all(_is_int(n) for n in size)):
+        return _empty(tuple(size), dtype or torch.float32)
+    if isinstance(size, Sequence):
+        return tuple(from_sizes(one, dtype=dtype) for one in size)
+    raise UsageError(
+        "bad-input-size",
+        f"input_size={size!r} is no size.",
+        "Give a tuple of numbers with the batch first, like (1, 3, 224, 224), or several of them.",
+    )
+
+
+def parse_size(text: str) -> torch.Tensor:
+    """`1,3,224,224` or `1x128:int64` -> a tensor without data."""
+    numbers, _, dtype = text.partition(":")
+    parts = numbers.strip().strip("()[]").replace("x", ",").split(",")
+    try:
+        size = tuple(int(part) for part in parts)
+    except ValueError:
+        raise UsageError(
+            "bad-input-size",
+            f"The size {text!r} has a part that is no whole number.",
+            "Write it like 1,3,224,224, with a type behind a colon if it is not float32: 1,128:int64.",
+        ) from None
+    return _empty(size, dtype_named(dtype) if dtype else torch.float32)
+
+
+def _empty(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    if any(n < 0 for n in size):
+        raise UsageError(
+            "bad-input-size",
+            f"The size {size} has a dimension below zero.",
+            "Every dimension needs its length; write 1 for a batch of one.",
+        )
+    whole = not (dtype.is_floating_point or dtype.is_complex)
+    # Whole numbers are indices more often than not: zeros are in every range.
+    return torch.zeros(size, dtype=dtype) if whole else torch.empty(size, dtype=dtype, device="meta")
+
+
+def prepared(call: CallArguments, *, on_meta: bool, dtype: torch.dtype | None) -> CallArguments:
+    """The arguments for one run: on meta, or with data where they have none yet; never the caller's own tensors."""
+
+    made_of: dict[int, torch.Tensor] = {}  # a tensor given twice is one tensor here too
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in made_of:
+            made_of[id(value)] = fresh(value)
+        return made_of[id(value)]
+
+    def fresh(value: torch.Tensor) -> torch.Tensor:
+        wanted = dtype if dtype is not None and value.is_floating_point() else value.dtype
+        if on_meta:
+            made = without_data(value, dtype=wanted)
+        elif value.is_meta or (type(value) is not torch.Tensor and _is_fake(value)):
+            made = torch.zeros(tuple(value.shape), dtype=wanted)
+            if wanted.is_floating_point:
+                made.normal_()
+        else:
+            made = value.detach().to(wanted)
+        return made.requires_grad_() if value.requires_grad and made.is_floating_point() else made
+
+    return CallArguments(*tree_map(one, (call.args, call.kwargs)))
+
+
+def resized(call: CallArguments, batch: int) -> CallArguments:
+    """The same arguments with another batch size, where the first dimension is the batch."""
+    old = batch_of(call)
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dim() == 0 or value.shape[0] != old:
+            return value
+        if value.is_meta:
+            return torch.empty((batch, *value.shape[1:]), dtype=value.dtype, device="meta")
+        times = -(-batch // max(int(value.shape[0]), 1))
+        return value.detach().repeat(times, *[1] * (value.dim() - 1))[:batch].contiguous()
+
+    return CallArguments(*tree_map(one, (call.args, call.kwargs)))
+
+
+def batch_of(call: CallArguments) -> int | None:
+    """The first dimension of the first tensor, taken as the batch."""
+    from luxmeter.model.watch import tensors_in
+
+    found = next((t for t in tensors_in((call.args, call.kwargs)) if not t.is_nested and t.dim()), None)
+    return None if found is None else int(found.shape[0])
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_fake(value: torch.Tensor) -> bool:
+    return type(value).__name__ == "FakeTensor"
+
+
+def _signature(model: nn.Module) -> inspect.Signature | None:
+    try:
+        return inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return None
+
+
+def _takes(signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if signature is None:
+        return not kwargs
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

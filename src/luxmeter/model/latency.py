@@ -1,0 +1,131 @@
+"""How long a forward pass takes, by batch size and by module: measured on request, never without data."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from luxmeter.errors import UsageError
+from luxmeter.model.inputs import CallArguments, batch_of, prepared, resized
+from luxmeter.model.records import BatchLatency, Latency, ModelCost, ModuleCost
+from luxmeter.model.standin import as_it_was, process_as_it_was, standing_in
+from luxmeter.model.watch import CallNode, Watch
+from luxmeter.operators.timer import measure
+
+MODULE_RUNS = 15
+_MODULE_BUDGET_S = 3.0
+
+
+def measured(
+    cost: ModelCost,
+    model: nn.Module,
+    outer: Callable[..., Any],
+    call: CallArguments,
+    *,
+    batch_sizes: Sequence[int],
+    dtype: torch.dtype | None,
+    budget_s: float = 1.0,
+) -> ModelCost:
+    """`cost` with the latency of `outer` (the model as the user calls it) and the time of each module of `model`."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(t.is_meta or type(t).__name__ == "FakeTensor" for t in tensors):
+        raise UsageError(
+            "latency-without-data",
+            f"{cost.name} has parameters without data (on meta): running it would take no time and mean nothing.",
+            "Build the model on a real device to measure its latency, or leave latency out.",
+        )
+    given = batch_of(call)
+    calls = {given: call} | {size: resized(call, size) for size in batch_sizes}
+    with _ready(model, dtype):
+        batches = [_one(outer, one, size or 1, dtype, budget_s) for size, one in calls.items()]
+    times = _module_times(model, call, dtype)
+    device = str(next((t.device for t in tensors), torch.device("cpu")))
+    first = batches[0]
+    by_size = {b.batch: b for b in batches}
+    wanted = [by_size[size] for size in batch_sizes] if batch_sizes else batches
+    latency = Latency(first.median_ns, first.p95_ns, tuple(wanted), torch.get_num_threads(), device)
+    rows = tuple(_timed(row, index, times) for index, row in enumerate(cost.modules))
+    return replace(cost, latency=latency, modules=rows)
+
+
+@contextmanager
+def _ready(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """The model in evaluation, without gradients; put back afterwards, its buffers too."""
+    with ExitStack() as stack:
+        stack.enter_context(process_as_it_was(eager=False))
+        if dtype is not None:
+            stack.enter_context(standing_in(model, None, on_meta=False, training=False, dtype=dtype))
+        else:
+            stack.enter_context(as_it_was(model))
+            for module in model.modules():
+                module.training = False
+        stack.enter_context(torch.no_grad())
+        yield
+
+
+def _one(
+    outer: Callable[..., Any], call: CallArguments, batch: int, dtype: torch.dtype | None, budget_s: float
+) -> BatchLatency:
+    ready = prepared(call, on_meta=False, dtype=dtype)
+    result = measure(lambda: outer(*ready.args, **ready.kwargs), budget_s=budget_s, sync=_sync(ready))
+    times_ns = tuple(t * 1e9 for t in result.times_s)
+    return BatchLatency(
+        batch, times_ns, result.median_s * 1e9, float(np.percentile(times_ns, 95)), result.why
+    )
+
+
+def _sync(ready: CallArguments) -> Callable[[], Any] | None:
+    on_cuda = any(isinstance(t, torch.Tensor) and t.is_cuda for t in (*ready.args, *ready.kwargs.values()))
+    return torch.cuda.synchronize if on_cuda else None
+
+
+def _module_times(
+    model: nn.Module, call: CallArguments, dtype: torch.dtype | None
+) -> dict[int, tuple[int, int]]:
+    """By module index: median nanoseconds in it and in itself alone, over some runs with a clock at every module."""
+    inside: dict[int, list[int]] = defaultdict(list)
+    alone: dict[int, list[int]] = defaultdict(list)
+    watch = Watch(time.perf_counter_ns)
+    with ExitStack() as stack:
+        stack.enter_context(process_as_it_was())
+        stack.enter_context(standing_in(model, watch, on_meta=False, training=False, dtype=dtype))
+        stack.enter_context(torch.no_grad())
+        ready = prepared(call, on_meta=False, dtype=dtype)
+        deadline = time.perf_counter() + _MODULE_BUDGET_S
+        for turn in range(MODULE_RUNS + 1):
+            watch.begin()
+            model(*ready.args, **ready.kwargs)
+            if turn == 0:  # the first run warms up
+                continue
+            whole: dict[int, int] = defaultdict(int)
+            own: dict[int, int] = defaultdict(int)
+            for child in watch.root.children.values():
+                _add(child, frozenset(), whole, own)
+            for index in whole:
+                inside[index].append(whole[index])
+                alone[index].append(own[index])
+            if time.perf_counter() > deadline:
+                break
+    return {index: (int(median(inside[index])), int(median(alone[index]))) for index in inside}
+
+
+def _add(node: CallNode, above: frozenset[int], whole: dict[int, int], own: dict[int, int]) -> None:
+    own[node.index] += node.time_ns - sum(child.time_ns for child in node.children.values())
+    whole[node.index] += 0 if node.index in above else node.time_ns
+    for child in node.children.values():
+        _add(child, above | {node.index}, whole, own)
+
+
+def _timed(row: ModuleCost, index: int, times: dict[int, tuple[int, int]]) -> ModuleCost:
+    if index not in times:
+        return row
+    return replace(row, time_ns=times[index][0], own_time_ns=times[index][1])

@@ -1,0 +1,50 @@
+"""Every recorder and trace test runs on both cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch._dynamo  # replaces torch.manual_seed when it is first imported: not during a test
+
+from luxmeter.calls import core as cores
+from luxmeter.calls import session
+from luxmeter.calls.records import EVENT_DTYPE
+
+# An optimizer's class replaces its own step() at its first instance: not during a test either.
+for _kind in (torch.optim.SGD, torch.optim.Adam):
+    _kind([torch.zeros(1, requires_grad=True)])
+
+
+@pytest.fixture(params=["c", "python"])
+def core_name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The core under test; every trace of the test uses it."""
+    monkeypatch.setenv("LUXMETER_CORE", request.param)
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def core(core_name: str) -> ModuleType:
+    """The module of the core under test."""
+    return cores.load(core_name)[0]
+
+
+@pytest.fixture
+def recorded() -> Callable[[Any], np.ndarray]:
+    """The events a recorder holds, as records."""
+    return lambda recorder: np.frombuffer(b"".join(recorder.drain()), dtype=EVENT_DTYPE)
+
+
+@pytest.fixture(autouse=True)
+def no_trace_left() -> Iterator[None]:
+    """No test leaves a trace running."""
+    yield
+    left = session.active()
+    if left is not None:
+        left.stop()
+    assert left is None, "a trace was left running"

@@ -1,0 +1,355 @@
+"""What the core records: time, nesting, flags, threads."""
+
+from __future__ import annotations
+
+import threading
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from luxmeter.calls.records import EVENT_DTYPE
+
+
+def make(core: types.ModuleType, **options: Any) -> Any:
+    recorder = core.Recorder(signatures=False, **options)
+    recorder.start()
+    return recorder
+
+
+def wrap(recorder: Any, function: Any, name: str = "f", **what: Any) -> Any:
+    return recorder.wrap(function, recorder.add_callable(name, **what))
+
+
+def test_both_cores_lay_out_events_alike(core):
+    assert EVENT_DTYPE.itemsize == core.EVENT_SIZE
+
+
+def test_a_call_is_timed_and_its_result_untouched(core, recorded):
+    recorder = make(core)
+    before = core.now_ns()
+    assert wrap(recorder, divmod)(7, 2) == (3, 1)
+    after = core.now_ns()
+    (event,) = recorded(recorder)
+    assert before <= event["start_ns"] <= event["start_ns"] + event["duration_ns"] <= after
+    assert event["callable"] == 1 and event["depth"] == 0
+    assert event["flags"] == core.FIRST | core.COMPLETED
+
+
+def test_only_the_first_call_of_a_name_is_marked_first(core, recorded):
+    recorder = make(core)
+    one, other = wrap(recorder, len, "len"), wrap(recorder, len, "len")
+    one([]), one([]), other([])
+    assert [bool(e["flags"] & core.FIRST) for e in recorded(recorder)] == [True, False, False]
+
+
+def test_what_a_call_calls_is_inside_and_left_out(core, recorded):
+    recorder = make(core)
+    inner = wrap(recorder, len, "inner")
+    outer = wrap(recorder, lambda: inner([1]), "outer")
+    assert outer() == 1
+    assert recorded(recorder)["callable"].tolist() == [2]
+    assert recorder.stats()["passed"] == 1
+
+
+def test_inside_records_it_with_depth_and_self_time(core, recorded):
+    recorder = make(core, inside=True)
+    inner = wrap(recorder, len, "inner")
+    outer = wrap(recorder, lambda: inner([1]) + inner([2]), "outer")
+    outer()
+    events = recorded(recorder)
+    assert events["callable"].tolist() == [1, 1, 2]
+    assert events["depth"].tolist() == [1, 1, 0]
+    assert [bool(f & core.INSIDE) for f in events["flags"]] == [True, True, False]
+    assert events[2]["child_ns"] == events["duration_ns"][:2].sum()
+
+
+def test_a_span_hides_nothing(core, recorded):
+    recorder = make(core)
+    inner = wrap(recorder, len, "inner")
+    outer = wrap(recorder, lambda: inner([1]), "outer", kind=core.SPAN, module=True)
+    outer()
+    events = recorded(recorder)
+    assert events["callable"].tolist() == [1, 2]
+    assert events["module"].tolist() == [2, 0]
+    assert events["flags"][1] & core.SPANNED and not events["flags"][0] & core.INSIDE
+
+
+def test_a_filtered_call_hides_what_it_calls_and_leaves_no_event(core, recorded):
+    recorder = make(core)
+    inner = wrap(recorder, len, "inner")
+    outer = wrap(recorder, lambda: inner([1]), "outer", record=False)
+    assert outer() == 1 and inner([]) == 0
+    assert recorded(recorder)["callable"].tolist() == [1]
+
+
+def test_an_exception_is_flagged_kept_and_passed_on(core, recorded):
+    recorder = make(core)
+    error = ValueError("mine")
+
+    def fail() -> None:
+        raise error
+
+    span = wrap(recorder, fail, "fails")
+    with pytest.raises(ValueError) as caught:
+        span()
+    assert caught.value is error
+    wrap(recorder, len, "after")([])
+    events = recorded(recorder)
+    assert events["flags"][0] & core.RAISED and not events["flags"][1] & core.RAISED
+    assert events["depth"].tolist() == [0, 0]
+
+
+def test_the_end_of_an_iterator_is_no_error(core, recorded):
+    recorder = make(core)
+    step = wrap(recorder, iter([1]).__next__, "next")
+    assert step() == 1
+    with pytest.raises(StopIteration):
+        step()
+    assert not (recorded(recorder)["flags"] & core.RAISED).any()
+
+
+def test_an_interrupt_passes_through(core, recorded):
+    recorder = make(core)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        wrap(recorder, interrupted)()
+    assert recorded(recorder)["flags"][0] & core.RAISED
+
+
+def test_recursion_restores_the_depth(core, recorded):
+    recorder = make(core, inside=True)
+
+    def down(n: int) -> int:
+        return n if n == 0 else wrapped(n - 1)
+
+    wrapped = wrap(recorder, down)
+    wrapped(50)
+    wrapped(0)
+    assert recorded(recorder)["depth"].tolist() == [*range(50, -1, -1), 0]
+
+
+def test_endless_recursion_ends_as_without_a_recorder(core):
+    recorder = make(core, inside=True)
+
+    def endless() -> None:
+        wrapped()
+
+    wrapped = wrap(recorder, endless)
+    with pytest.raises(RecursionError):
+        wrapped()
+    assert recorder.thread() == 0  # and the recorder still works
+    recorder.drain()
+    wrap(recorder, len)([])
+    assert np.frombuffer(b"".join(recorder.drain()), dtype=EVENT_DTYPE)["depth"].tolist() == [0]
+
+
+def test_generators_are_timed_when_made_not_while_suspended(core, recorded):
+    recorder = make(core, inside=True)
+    inner = wrap(recorder, len, "inner")
+
+    def count() -> Any:
+        yield inner([])
+        yield inner([1])
+
+    made = wrap(recorder, count, "count")()
+    assert list(made) == [0, 1]
+    events = recorded(recorder)
+    assert events["callable"].tolist() == [2, 1, 1]
+    assert events["depth"].tolist() == [0, 0, 0]
+
+
+def test_threads_have_their_own_depth_and_number(core, recorded):
+    names: list[int] = []
+    recorder = make(core, inside=True, on_thread=names.append)
+    ready, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        ready.set()
+        go.wait(10)
+
+    waiting = wrap(recorder, wait, "wait")
+    thread = threading.Thread(target=waiting)
+    thread.start()
+    ready.wait(10)
+    wrap(recorder, len, "len")([])  # while the other thread is inside a call
+    go.set()
+    thread.join()
+    events = recorded(recorder)
+    assert sorted(events["thread"].tolist()) == [0, 1] == names
+    assert events["depth"].tolist() == [0, 0]
+    assert not (events["flags"] & core.INSIDE).any()
+
+
+def test_many_threads_lose_nothing(core, recorded):
+    recorder = make(core)
+    wrapped = wrap(recorder, len)
+
+    def work() -> None:
+        for _ in range(500):
+            wrapped([])
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    events = recorded(recorder)
+    assert np.bincount(events["thread"]).tolist() == [500] * 8
+
+
+def test_stopped_and_paused_wrappers_pass_straight_on(core, recorded):
+    recorder = make(core)
+    wrapped = wrap(recorder, len)
+    recorder.pause()
+    assert wrapped([1]) == 1 and not recorder.recording
+    recorder.start()
+    wrapped([1])
+    recorder.stop()
+    assert wrapped([1, 2]) == 2
+    assert len(recorded(recorder)) == 1
+
+
+def test_a_call_open_at_stop_is_counted_not_recorded(core, recorded):
+    recorder = make(core)
+    wrap(recorder, recorder.stop, "stop")()
+    assert len(recorded(recorder)) == 0
+    assert recorder.stats()["unfinished"] == 1
+
+
+def test_a_call_open_at_start_is_not_recorded(core, recorded):
+    recorder = core.Recorder(signatures=False)
+    wrap(recorder, recorder.start, "start")()
+    assert len(recorded(recorder)) == 0
+    wrap(recorder, len)([])
+    assert recorded(recorder)["depth"].tolist() == [0]
+
+
+def test_full_buffers_lose_events_and_say_so(core, recorded):
+    recorder = make(core, max_pending=2048)
+    wrapped = wrap(recorder, len)
+    for _ in range(3000):
+        wrapped([])
+    assert recorder.stats()["lost"] == 3000 - 2048
+    assert len(recorded(recorder)) == 2048
+    wrapped([])
+    assert len(recorded(recorder)) == 1
+
+
+def test_a_full_chunk_is_announced(core):
+    told: list[int] = []
+    recorder = make(core, on_chunk=lambda: told.append(1))
+    wrapped = wrap(recorder, len)
+    for _ in range(2048 * 2 + 1):
+        wrapped([])
+    assert len(told) == 2
+    assert len(recorder.drain(False)) == 2
+    assert recorder.stats()["pending"] == 1
+
+
+def test_a_hook_that_fails_harms_no_call(core):
+    def fail() -> None:
+        raise RuntimeError("hook")
+
+    recorder = make(core, on_chunk=fail)
+    wrapped = wrap(recorder, len)
+    for _ in range(2048):
+        assert wrapped([1]) == 1
+    assert recorder.stats()["hook_errors"] == 1
+
+
+def test_an_interrupt_in_a_hook_reaches_the_user(core):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    recorder = make(core, on_chunk=interrupted)
+    wrapped = wrap(recorder, len)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(2048):
+            wrapped([])
+
+
+def test_completion_is_waited_for_and_both_times_kept(core, recorded):
+    clock = core.now_ns
+
+    def wait() -> None:
+        until = clock() + 200_000
+        while clock() < until:
+            pass
+
+    recorder = make(core, sync=wait)
+    wrap(recorder, len)([])
+    (event,) = recorded(recorder)
+    assert event["wait_ns"] >= 200_000 and event["duration_ns"] >= event["wait_ns"]
+    assert event["flags"] & core.COMPLETED
+
+
+def test_dispatch_only_is_not_called_complete(core, recorded):
+    recorder = make(core, completed=False)
+    wrap(recorder, len)([])
+    assert not recorded(recorder)["flags"][0] & core.COMPLETED
+
+
+def test_every_nth_step_is_recorded(core, recorded):
+    recorder = make(core)
+    recorder.sample(3)
+    wrapped = wrap(recorder, len)
+    for _ in range(7):
+        wrapped([])
+        recorder.step()
+    assert len(recorded(recorder)) == 3
+    assert recorder.stats()["steps"] == 7
+
+
+def test_a_boundary_ends_a_step_until_the_user_says_where(core, recorded):
+    recorder = make(core)
+    recorder.sample(2)
+    end = wrap(recorder, len, "step", boundary=True)
+    other = wrap(recorder, len, "other")
+    for _ in range(4):
+        other([]), end([])
+    assert recorded(recorder)["callable"].tolist() == [2, 1, 2, 1]
+    recorder.step()
+    recorder.step()
+    end([])
+    assert recorder.stats()["steps"] == 6
+
+
+def test_live_totals(core):
+    recorder = make(core)
+    good = wrap(recorder, len, "len")
+    for _ in range(3):
+        good([])
+    with pytest.raises(TypeError):
+        good(1)
+    ((number, n, total, child, low, high, raised),) = recorder.live()
+    assert (number, n, child, raised) == (1, 4, 0, 1)
+    assert 4 * low <= total <= 4 * high
+
+
+def test_totals_mode_keeps_sums_and_histograms(core):
+    recorder = core.Recorder(signatures=False, totals=True)
+    recorder.start()
+    wrapped = wrap(recorder, len)
+    for _ in range(100):
+        wrapped([])
+    rows = recorder.totals()
+    assert recorder.drain() == []
+    assert sum(row[5] for row in rows) == 100 and len(rows) == 2  # the first call is apart
+    histogram = sum(np.frombuffer(row[11], dtype=np.uint32) for row in rows)
+    assert histogram.sum() == 100 and len(histogram) == core.HISTOGRAM_BUCKETS
+    assert all(row[9] <= row[6] / row[5] <= row[10] for row in rows)
+
+
+def test_unknown_ids_are_refused(core):
+    recorder = make(core)
+    with pytest.raises(ValueError):
+        recorder.wrap(len, 99)
+    with pytest.raises(ValueError):
+        recorder.enter(99)
+    with pytest.raises(ValueError):
+        recorder.sample(0)

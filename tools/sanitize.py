@@ -1,0 +1,213 @@
+"""Run the C core alone under the address and undefined-behaviour sanitizers, and look for leaks.
+
+python tools/sanitize.py             # build with -fsanitize=address,undefined and exercise the core
+python tools/sanitize.py --valgrind  # the plain build under valgrind instead
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import importlib.util
+import os
+import resource
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+CORE = Path(__file__).parent.parent / "src" / "luxmeter" / "calls" / "core" / "_core.c"
+_FLAGS = ["-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+_NAME = "luxmeter.calls.core._core"
+
+
+def build(folder: Path) -> Path:
+    """The core as an extension module in `folder`."""
+    target = folder / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    extra = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    include = sysconfig.get_paths()["include"]
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", *_FLAGS, *extra, f"-I{include}", str(CORE), "-o", str(target)], check=True
+    )
+    return target
+
+
+def run(target: Path) -> int:
+    """Exercise the built core in a process of its own; its exit code."""
+    asked = ["gcc", "-print-file-name=libasan.so"]
+    library = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    environment = {
+        **os.environ,
+        "PYTHONMALLOC": "malloc",
+        "LD_PRELOAD": library,
+        # The interpreter itself keeps memory until its end: leaks are looked for by counting, below.
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:quarantine_size_mb=1",
+    }
+    return subprocess.run(
+        [sys.executable, __file__, "--exercise", str(target)], env=environment, check=False
+    ).returncode
+
+
+def load(target: Path) -> Any:
+    """Import the extension from its file."""
+    spec = importlib.util.spec_from_file_location(_NAME, target)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def exercise(core: Any, calls: int) -> None:
+    """Every path of the core: calls, errors, nesting, threads, sections, signatures, instances, totals, fork, strays."""
+    for totals in (False, True):
+        for inside in (False, True):
+            stray = _one_recorder(core, calls, totals=totals, inside=inside)
+            gc.collect()
+            assert stray(1) is None  # its recorder is gone
+    _fork(core)
+    _leaks(core, calls)
+
+
+def _one_recorder(core: Any, calls: int, *, totals: bool, inside: bool) -> Any:
+
+    class Model:
+        def run(self, value: int) -> int:
+            return value
+
+        @property
+        def size(self) -> int:
+            return 1
+
+    def fail() -> None:
+        raise ValueError
+
+    waits: list[int] = []
+    recorder = core.Recorder(
+        totals=totals,
+        inside=inside,
+        max_signatures=50,
+        max_pending=8192,
+        classify=lambda kind: core.KEY if kind is complex else core.OPAQUE,
+        key=lambda value: ("key", value),
+        on_signature=lambda *described: None,
+        on_thread=lambda number: None,
+        on_chunk=lambda: None,
+        sync=lambda: waits.append(1) if not waits else None,
+    )
+    wrapped = recorder.wrap(lambda *args, **kwargs: None, recorder.add_callable("f"))
+    failing = recorder.wrap(fail, recorder.add_callable("fail"))
+    outer = recorder.wrap(lambda: wrapped(1), recorder.add_callable("outer", kind=core.SPAN, module=True))
+    hidden = recorder.wrap(lambda: wrapped(1), recorder.add_callable("hidden", record=False))
+    number = recorder.add_callable("run", boundary=True)
+    run = recorder.wrap_resolved(Model.run, lambda model: number)
+    section = recorder.add_callable("part", kind=core.SECTION)
+    Model.size = recorder.wrap_property(vars(Model)["size"], recorder.add_callable("size"))  # type: ignore[method-assign]
+    recorder.start()
+    recorder.sample(2)
+
+    def work() -> None:
+        for i in range(calls):
+            span = recorder.enter(section)
+            wrapped(i, 0.5 * i, "text", [1, (2, {"a": None})], slice(1, i), key=2**80, other=1j, kind=int)
+            outer(), hidden()
+            with contextlib.suppress(ValueError):
+                failing()
+            model = Model()
+            run(model, i)
+            assert model.size == 1
+            recorder.leave(span)
+            if i % 500 == 0:
+                (
+                    recorder.drain(),
+                    recorder.stats(),
+                    recorder.live(),
+                    recorder.float_ranges(),
+                    recorder.totals(),
+                )
+            if i % 997 == 0:
+                recorder.forget_instances(), recorder.pause(), recorder.start(), recorder.step()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    left = recorder.enter(section)
+    inner = recorder.enter(section)
+    recorder.leave(left)
+    assert recorder.section() == section
+    recorder.leave(inner)
+    for _ in range(100):  # callables and names grow
+        recorder.add_callable(f"more {_}"), recorder.wrap(len, recorder.add_callable(f"other {_}"))
+    recorder.stop()
+    assert wrapped(1) is None and repr(wrapped) and hash(wrapped) and wrapped == wrapped.__wrapped__
+    recorder.drain()
+    return wrapped
+
+
+def _fork(core: Any) -> None:
+    recorder = core.Recorder(signatures=False)
+    wrapped = recorder.wrap(len, recorder.add_callable("len"))
+    recorder.start()
+    wrapped([])
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            recorder.after_fork()
+            wrapped([])
+            os._exit(0 if recorder.stats()["events"] == 1 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+    recorder.wrap(fork, recorder.add_callable("fork"))()
+    assert recorder.stats()["events"] == 2
+
+
+def _leaks(core: Any, calls: int) -> None:
+    """Blocks of memory held must not grow with the number of calls."""
+    recorder = core.Recorder(on_signature=lambda *described: None)
+    wrapped = recorder.wrap(lambda *args, **kwargs: None, recorder.add_callable("f"))
+    recorder.start()
+
+    def some() -> None:
+        for i in range(calls):
+            wrapped(i % 7, [i % 3, "x"], scale=0.5 * i)
+            if i % 1000 == 0:
+                recorder.drain()
+
+    some()
+    gc.collect()
+    before = _memory_kb()
+    for _ in range(10):
+        some()
+    recorder.drain()
+    gc.collect()
+    grown = _memory_kb() - before
+    assert grown < 8192, f"{grown} KiB more after {10 * calls} calls"
+
+
+def _memory_kb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--exercise", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--calls", type=int, default=20000)
+    chosen = parser.parse_args()
+    if chosen.exercise is not None:
+        exercise(load(chosen.exercise), chosen.calls)
+        print("the core ran clean")
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        return run(build(Path(folder)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -43,7 +43,9 @@ def make_runs(lab: Lab, count: int) -> float:
             run.log({"loss": 1.0 / (i + 1), "acc": (i * 7 % count) / count}, step=1)
 
     start = time.perf_counter()
-    with ThreadPoolExecutor(8) as pool:  # most of the time of a run this short is waiting for the disk at its end
+    with ThreadPoolExecutor(
+        8
+    ) as pool:  # most of the time of a run this short is waiting for the disk at its end
         list(pool.map(make, range(count)))
     return time.perf_counter() - start
 

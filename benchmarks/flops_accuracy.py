@@ -203,7 +203,7 @@ def summary(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def timm_table(models: dict[str, list[float]], step: int) -> dict[str, Any]:
-    """Every `step`-th model of timm's table. Its counts include norms on some models, so they agree less closely."""
+    """Every `step`-th model of timm's table. Its counts agree less closely with ours than torchvision's."""
     import_torchvision()
     import timm
 
@@ -289,24 +289,25 @@ def main() -> int:
     times = speed()
     for name, value in times.items():
         print(f"  {name}: {value:.1f}{'x' if 'ratio' in name else ' ms'}")
-    goals = {
+    on_cpu = rows.get("luxmeter (cpu)")
+    goals: dict[str, bool | None] = {  # None: not measured
         "every model within 1 %": rows["luxmeter"]["right"] == rows["luxmeter"]["models"],
-        "vit and swin right when run on the CPU": not [
-            n for n in rows.get("luxmeter (cpu)", {"missed": []})["missed"] if n.startswith(HARD_FOR_ALL)
-        ],
+        "vit and swin right when run on the CPU": (
+            None if on_cpu is None else not [n for n in on_cpu["missed"] if n.startswith(HARD_FOR_ALL)]
+        ),
         "parameters exactly equal": all(table["params"].values()),
         "no unknown operator": not any(table["unknown"].values()),
-        "ResNet-50 on meta 10x faster than torchinfo": not times or times["ratio luxmeter"] >= 10,
+        "ResNet-50 on meta 10x faster than torchinfo": times["ratio luxmeter"] >= 10 if times else None,
     }
     for goal, met in goals.items():
-        print(f"  {'met   ' if met else 'MISSED'}  {goal}")
+        print(f"  {'not measured' if met is None else 'met' if met else 'MISSED':12}  {goal}")
     out: dict[str, Any] = {"summary": rows, "speed": times, "goals": goals, **table}
     if options.timm:
         out["timm"] = timm_table(published["timm"]["models"], options.timm)
         print(f"  timm: {out['timm']}")
     if options.json:
         options.json.write_text(json.dumps(out, indent=1))
-    return 0 if all(goals.values()) else 1
+    return 1 if False in goals.values() else 0
 
 
 if __name__ == "__main__":

@@ -379,7 +379,7 @@ def test_an_unwritable_folder_is_refused_before_anything_is_patched(tmp_path: Pa
 def test_the_core_can_be_chosen_and_says_why(core_name: str, monkeypatch: pytest.MonkeyPatch):
     from luxmeter.calls import core
 
-    assert core.describe() == (core_name, "LUXMETER_CORE asks for it")
+    assert core.describe() == (core_name, "the setting core (LUXMETER_CORE) asks for it")
     monkeypatch.delenv("LUXMETER_CORE")
     assert core.describe()[0] in ("c", "python")
     monkeypatch.setitem(__import__("sys").modules, "luxmeter.calls.core._core", None)

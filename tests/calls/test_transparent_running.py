@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -234,3 +236,23 @@ def test_two_ranks_of_ddp(core: str, tmp_path: Path):
         "select rank, count(*) n from calls where name = 'torch.nn.Linear' group by 1 order by 1"
     ).to_pylist()
     assert by_rank == [{"rank": 0, "n": 6}, {"rank": 1, "n": 6}]
+
+
+def test_a_name_imported_under_tracing_stays_timed_when_torch_imports_lazily() -> None:
+    """`luxmeter trace`: the script's `from torch import relu` binds a stand-in; the first optimizer imports Dynamo."""
+    code = """
+import torch, luxmeter as lux
+trace = lux.trace()
+trace.start()
+exec("from torch import relu, sigmoid")
+x = torch.ones(2)
+relu(x)
+optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
+import torch._dynamo
+relu(x), sigmoid(x)
+trace.stop()
+counts = {row.name: row.n for row in trace.table()}
+print(counts["torch.relu"], counts["torch.sigmoid"], type(relu).__name__, relu is torch.relu)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "1", "builtin_function_or_method", "True"]

@@ -106,6 +106,7 @@ class Patcher:
         self.words = words
         self.filter = Filter(only=only, skip=skip)
         self._framework = _framework(framework, also)
+        self._framework_name = framework
         if only or skip:
             self.filter.check(self._framework.known_names())
         self._ids: dict[tuple[str, str, int], int] = {}
@@ -173,7 +174,7 @@ class Patcher:
                 self._aside -= 1
                 if self._aside == 0 and _installed is self:
                     if len(sys.modules) != modules:
-                        self._take_strays()  # imported while a stand-in was in somebody's hands
+                        self._sort_strays()  # imported while a stand-in was in somebody's hands
                     for binding in self._bindings:
                         binding.put()
 
@@ -297,11 +298,24 @@ class Patcher:
             self._bindings.append(binding)
             binding.put()
 
-    def _take_strays(self) -> None:
-        for namespace, name, stand_in in aliases.bound(self._ours):
+    def _strays(self) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:
+        """Stand-ins that a module bound by itself since `install`: its namespace, the name, original and stand-in."""
+        for namespace, name, stand_in in list(aliases.bound(self._ours)):
             original, ours = self._ours[id(stand_in)]
             if ours is stand_in and original is not ABSENT:
+                yield namespace, name, original, stand_in
+
+    def _take_strays(self) -> None:
+        for namespace, name, original, _ in self._strays():
+            namespace[name] = original
+
+    def _sort_strays(self) -> None:
+        """The framework's own modules get the original for good; the user's `from torch import relu` stays timed."""
+        for namespace, name, original, stand_in in self._strays():
+            if str(namespace.get("__name__", "")).split(".")[0] == self._framework_name:
                 namespace[name] = original
+            else:
+                self._bindings.append(Binding(namespace, name, original, stand_in))
 
 
 def _framework(name: str, also: Sequence[str]) -> Framework:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import os
 from types import ModuleType
 
 from luxmeter.errors import UsageError
+from luxmeter.settings import globs
 
 _NAMES = {"c": "luxmeter.calls.core._core", "python": "luxmeter.calls.core._pycore"}
 
 
 def load(name: str | None = None) -> tuple[ModuleType, str]:
-    """The core to use and why. `name` (or LUXMETER_CORE) forces one: "c" or "python"."""
-    asked = name or os.environ.get("LUXMETER_CORE") or None
+    """The core to use and why. `name`, or the setting `core` (LUXMETER_CORE), forces one: "c" or "python"."""
+    asked = name or globs["core"]
     if asked is not None:
         if asked not in _NAMES:
             raise UsageError(
@@ -22,9 +22,8 @@ def load(name: str | None = None) -> tuple[ModuleType, str]:
                 "Set LUXMETER_CORE to c or python.",
             )
         try:
-            return importlib.import_module(
-                _NAMES[asked]
-            ), "LUXMETER_CORE asks for it" if not name else "asked for"
+            module = importlib.import_module(_NAMES[asked])
+            return module, "asked for" if name else "the setting core (LUXMETER_CORE) asks for it"
         except ImportError as error:
             raise UsageError(
                 "core-not-built",

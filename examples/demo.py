@@ -13,7 +13,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import luxmeter as lux
+from luxmeter.calls import export
 from luxmeter.environment import collect
+from luxmeter.operators.extract import operators_of
 from luxmeter.store import Lab, activate
 
 console = Console()
@@ -72,14 +74,18 @@ def main() -> None:
     )
     console.rule("2. the hottest calls")
     print(trace)
-    console.rule("3. what the model costs")
+    console.rule("3. its hottest layers, replayed at other sizes and in bf16")
+    layers = operators_of(trace).filter(name="torch.nn.*").top(2)
+    print(lux.bench(layers, scales={"batch": [1, 64]}, dtypes=["fp32", "bf16"], budget_s=10))
+    console.rule("4. what the model costs")
     print(lux.analyze(model, torch.zeros(1, 64)))
-    console.rule("4. every run of this folder")
+    console.rule("5. every run of this folder")
     for other in lab.runs(sort="-metric.accuracy", limit=5):
         console.print(f"{other.id}  accuracy {other.metrics['accuracy']['last']:.3f}  {other.params}")
-    console.print(
-        f"\nEverything lies in {run.folder.relative_to(Path.cwd())} ({time.perf_counter() - start:.1f} s)"
-    )
+    page = export.write(trace, Path("demo") / "trace.html")
+    taken = time.perf_counter() - start
+    console.print(f"\nEverything lies in {run.folder.relative_to(Path.cwd())} ({taken:.1f} s)")
+    console.print(f"Open {page} in a browser: table, flame graph and timeline of a step")
     if accuracy["last"] < 0.8:
         sys.exit("the classifier did not learn: something is wrong")
 

@@ -40,8 +40,7 @@ class DeterministicSwitch:
             if self._before is None:
                 self._before = before
             os.environ.setdefault(_CUBLAS, ":4096:8")
-            torch.backends.cudnn.deterministic = True
-            torch.backends.cudnn.benchmark = False
+            _set_cudnn(deterministic=True, benchmark=False)
             torch.use_deterministic_algorithms(True, warn_only=warn_only)
         elif self._before is not None:
             _apply(self._before)
@@ -65,12 +64,18 @@ def _settings() -> dict[str, Any]:
     }
 
 
+def _set_cudnn(*, deterministic: bool, benchmark: bool) -> None:
+    # A program may have frozen these flags (torch's own test tools do); this is torch's way to set them all the same.
+    with getattr(torch.backends, "__allow_nonbracketed_mutation")():
+        torch.backends.cudnn.deterministic = deterministic
+        torch.backends.cudnn.benchmark = benchmark
+
+
 def _apply(settings: dict[str, Any]) -> None:
     torch.use_deterministic_algorithms(
         settings["use_deterministic_algorithms"], warn_only=settings["warn_only"]
     )
-    torch.backends.cudnn.deterministic = settings["cudnn.deterministic"]
-    torch.backends.cudnn.benchmark = settings["cudnn.benchmark"]
+    _set_cudnn(deterministic=settings["cudnn.deterministic"], benchmark=settings["cudnn.benchmark"])
     if settings[_CUBLAS] is None:
         os.environ.pop(_CUBLAS, None)
     else:

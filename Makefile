@@ -35,7 +35,7 @@ peers:
 	@$(PYTHON) tools/make_env.py .venv-peers --constraints constraints-peers.txt --extras peers
 
 test-peers: peers
-	@.venv-peers/bin/python -m pytest -q -m peers
+	@.venv-peers/bin/python -m pytest -q -m peers tests/peers
 
 bench: setup peers
 	@for script in benchmarks/*.py; do echo "=== $$script"; .venv-peers/bin/python $$script || exit 1; done

@@ -90,9 +90,7 @@ class Index:
         archived: bool | None = False,
     ) -> list[RunRow]:
         """The runs that fulfil `expression`; archived: only those, only others, or None for both."""
-        query = sa.select(*(runs.c[name] for name in RunRow.__dataclass_fields__)).where(
-            runs.c.lab == self._lab
-        )
+        query = sa.select(*(runs.c[name] for name in RunRow._fields)).where(runs.c.lab == self._lab)
         if archived is not None:
             query = query.where(runs.c.archived.is_(archived))
         if expression is not None:
@@ -101,7 +99,7 @@ class Index:
         if limit is not None:
             query = query.limit(limit)
         with self._read() as connection:
-            return [RunRow(*row) for row in connection.execute(query)]
+            return list(map(RunRow._make, connection.execute(query).fetchall()))
 
     def find(self, reference: str) -> list[tuple[str, str]]:
         """Ids that `reference` may mean, newest first, each with how: id, prefix, name or tag."""
@@ -170,7 +168,7 @@ class Change:
         listed = list(entries)
         self.drop(entry.row.id for entry in listed)
         lab = self._lab
-        self._insert(runs, [{"lab": lab, "recheck": e.recheck, **vars(e.row)} for e in listed])
+        self._insert(runs, [{"lab": lab, "recheck": e.recheck, **e.row._asdict()} for e in listed])
         self._insert(
             params,
             [

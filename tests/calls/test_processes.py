@@ -266,7 +266,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path):
 
 def test_an_event_takes_ten_bytes_at_most(tmp_path: Path):
     x = torch.ones(4)
-    with lux.trace(keep=tmp_path / "t", core="c") as t:
+    with lux.trace(keep=tmp_path / "t") as t:
         for _ in range(3000):
             y = x + x
             torch.relu(y).sum()

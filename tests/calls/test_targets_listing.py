@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from seen import Seen, unchanged
+from seen import FASTEST, Seen, unchanged
 
 import luxmeter as lux
 from luxmeter.calls import patch
@@ -152,7 +152,7 @@ class TestFilter:
         self, what: dict[str, list[str]]
     ):
         with unchanged(), pytest.raises(UsageError, match="matches no callable") as raised:
-            Seen("c", **what)
+            Seen(FASTEST, **what)
         assert raised.value.slug == "filter-matches-nothing"
         assert "only" not in what or "torch.nn.functional.relu" in str(raised.value)
 
@@ -198,7 +198,7 @@ class TestAlso:
         assert not hasattr(lux_layers.scale, "__wrapped__") and lux_layers.scale is lux_layers.ops.scale
 
     def test_one_function(self, package: str):
-        with Seen("c", also=["lux_layers.ops.scale"]) as seen:
+        with Seen(FASTEST, also=["lux_layers.ops.scale"]) as seen:
             import lux_layers
 
             lux_layers.scale(torch.ones(2))
@@ -209,7 +209,7 @@ class TestAlso:
     )
     def test_an_unknown_name_is_refused_before_anything_is_patched(self, package: str, name: str):
         with unchanged(), pytest.raises(UsageError) as raised:
-            Seen("c", also=[name])
+            Seen(FASTEST, also=[name])
         assert raised.value.slug == "unknown-target"
         if name.endswith("scal"):
             assert "'scale'" in str(raised.value)
@@ -217,4 +217,4 @@ class TestAlso:
 
 def test_an_unknown_framework_is_refused():
     with pytest.raises(UsageError, match="unknown-framework"):
-        Seen("c", framework="tourch")
+        Seen(FASTEST, framework="tourch")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from seen import Seen, Witness, bits, is_stand_in, unchanged
+from seen import FASTEST, Seen, Witness, bits, is_stand_in, unchanged
 from torch import nn
 
 CORES = pytest.mark.parametrize("core", ["c", "python"])
@@ -194,7 +194,7 @@ def test_looking_for_optimizers_keeps_no_tensor_alive():
     def program() -> tuple[bool, dict[str, Any]]:
         tensor = torch.ones(3)
         gone = weakref.ref(tensor)
-        with Seen("c"):
+        with Seen(FASTEST):
             pass
         del tensor
         return gone() is None, locals()
@@ -202,7 +202,7 @@ def test_looking_for_optimizers_keeps_no_tensor_alive():
     def keeper() -> dict[str, Any]:
         mine = 1
         kept = locals()
-        with Seen("c"):
+        with Seen(FASTEST):
             pass
         return kept
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from seen import Seen, bindings, is_stand_in, torch_is_untouched, unchanged
+from seen import FASTEST, Seen, bindings, is_stand_in, torch_is_untouched, unchanged
 
 import luxmeter as lux
 from luxmeter.calls import patch
@@ -105,7 +105,7 @@ def test_immutable_c_types_are_left_alone(core: str):
 
 
 def test_an_error_while_installing_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
-    seen = Seen("c")
+    seen = Seen(FASTEST)
     calls = []
 
     def breaks(*args: Any) -> Any:
@@ -126,7 +126,7 @@ def test_an_error_while_installing_leaves_nothing_behind(monkeypatch: pytest.Mon
 
 class TestNesting:
     def test_a_second_patcher_is_refused(self):
-        with unchanged(), Seen("c") as seen:
+        with unchanged(), Seen(FASTEST) as seen:
             with pytest.raises(TraceError, match="already-tracing"):
                 Seen("python").patcher.install()
             torch.sin(torch.ones(1))

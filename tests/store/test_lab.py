@@ -211,7 +211,7 @@ def test_damaged_index_is_made_anew(lab: Lab) -> None:
 def test_damaged_run_hides_no_other(lab: Lab) -> None:
     bad, good = make(lab, "bad"), make(lab, "good")
     (lab.folder / "runs" / bad / "run.json").write_text("{")
-    with pytest.warns(LuxmeterWarning, match=f"run-unreadable.*|{bad}"):
+    with pytest.warns(LuxmeterWarning, match=f"{bad}.*run-unreadable"):
         lab.reindex()
     assert [row.id for row in lab.runs()] == [good]
 

@@ -3,10 +3,10 @@
     python benchmarks/saver_background.py [--megabytes 64] [--rounds 7]
 
 One loop of training steps is run in four ways in turn, several times: without saving, with torch.save into a new file,
-with Saver.save_state (which lends parameters and optimizer state), with Saver.save_checkpoint (which lends the optimizer
-state and copies the parameters). For each comes out of the same run the time inside the call and all
-that the loop lost by the save, with what the background thread took from it later (which needs a core to spare). The
-goal is for the time that save_state holds training up: at most 0.10 of a blocking torch.save.
+with Saver.save_state of the objects, with Saver.save_checkpoint of their state_dict()s. For each comes out of the same
+run the time inside the call and all that the loop lost by the save, with what the background thread took from it later
+(which needs a core to spare). The goal is for the time that a call holds training up: at most 0.10 of a blocking
+torch.save.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def main() -> None:
         torch.save({"model": model.state_dict(), "optim": optim.state_dict()}, path)
         (folder / f"{number - 2}.pt").unlink(missing_ok=True)  # the same number of files stays
 
-    def lending(number: int) -> None:
+    def objects(number: int) -> None:
         saver.save_state(number, model=model, optim=optim)
 
-    def copying(number: int) -> None:
+    def states(number: int) -> None:
         saver.save_checkpoint(number, {"model": model.state_dict(), "optim": optim.state_dict()})
 
     def nothing(number: int) -> None:
         pass
 
     ways: dict[str, Save] = {
-        "nothing": nothing, "torch.save": blocking, "save_state": lending, "save_checkpoint": copying
+        "nothing": nothing, "torch.save": blocking, "save_state": objects, "save_checkpoint": states
     }  # fmt: skip
     calls: dict[str, list[float]] = {name: [] for name in ways}
     cpu: dict[str, list[float]] = {name: [] for name in ways}
@@ -118,8 +118,8 @@ def report(
         print(
             f"{name:16} {call[name] * 1e3:9.1f} ms {ratio[name]:7.3f} {work[name] * 1e3:8.1f} ms {lost[name] * 1e3:14.1f} ms"
         )
-    held_up = ratio["save_state"]
-    print(f"save_state holds training up for {held_up:.3f} of a blocking torch.save (goal: at most {GOAL})")
+    held_up = max(ratio["save_state"], ratio["save_checkpoint"])
+    print(f"a save holds training up for {held_up:.3f} of a blocking torch.save (goal: at most {GOAL})")
     print(
         json.dumps(
             {

@@ -76,8 +76,9 @@ class Snapshot:
             total += leaf.size_bytes
         self._data = (arena or Arena()).memory(total)
         self._encoded.leaves.clear()
+        owned = None if lend is None else lend | self._encoded.owned
         for leaf, offset in zip(self._leaves, self._offsets, strict=True):
-            if lend is None or not leaf.lend(lend):
+            if owned is None or not leaf.lend(owned):
                 leaf.copy_to(self._data, offset)
 
     def settle(self) -> None:

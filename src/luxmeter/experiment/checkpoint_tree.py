@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from luxmeter.errors import CheckpointError, UsageError
-from luxmeter.experiment.lazy_copy import known_only_here
+from luxmeter.experiment.lazy_copy import known_only_here, storages_in
 from luxmeter.experiment.tensor_blocks import Leaf, TensorBlocks
 
 _LONG_LIST = 32  # homogeneous numbers from this length on are stored as a tensor, not as JSON text
@@ -37,6 +37,7 @@ class EncodedState:
     tree: Any
     leaves: list[Leaf]
     objects: list[Any] = field(default_factory=list)
+    owned: frozenset[int] = frozenset()  # the memory of modules whose state_dict() is in the state
 
 
 def encode(state: Any, *, allow_objects: bool = False) -> EncodedState:
@@ -50,7 +51,7 @@ def encode(state: Any, *, allow_objects: bool = False) -> EncodedState:
             "The state is nested too deeply to be written as a tree.",
             "Flatten it, or keep the inner part in a file of its own.",
         ) from error
-    return EncodedState(tree, encoder.blocks.finish(), encoder.objects)
+    return EncodedState(tree, encoder.blocks.finish(), encoder.objects, frozenset(encoder.owned))
 
 
 def encode_plain(value: Any) -> Any:
@@ -63,6 +64,7 @@ class _Encoder:
     def __init__(self, allow_objects: bool, *, numbers_only: bool = False) -> None:
         self.blocks = TensorBlocks()
         self.objects: list[Any] = []
+        self.owned: set[int] = set()
         self._allow_objects = allow_objects
         self._numbers_only = numbers_only
         self._open: set[int] = set()
@@ -125,6 +127,8 @@ class _Encoder:
     def ordered(self, value: OrderedDict[Any, Any], path: tuple[str, ...]) -> Any:
         node = {"$": "odict", "v": self.pairs(value, path)}
         # Module.state_dict() hangs the version of every submodule on the dict; load_state_dict() reads it.
+        if "_metadata" in vars(value):
+            self.owned |= storages_in(value)
         if vars(value):
             node["attributes"] = self.node(dict(vars(value)), (*path, "attributes"))
         return node

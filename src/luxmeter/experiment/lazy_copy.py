@@ -3,8 +3,10 @@
 A lazy copy shares memory with its tensor. Whichever is written first gets memory of its own, so the copy stays what
 it was. If the copy is given up before, nothing was ever copied. torch does this below its operators; a write past
 torch, through a numpy array that looks at the same memory, would go unseen. So only tensors are lent that nobody else
-looks at: optimizer states, and parameters of modules that save_state() was given. A tensor that the caller also holds
-in a variable, sees through numpy or shares with a process is copied at once.
+looks at: optimizer states, and parameters of modules, which save_state() was given or which a state_dict() in the state
+looks at. A tensor that the caller also holds in a variable, sees through numpy or shares with a process is copied at
+once. One thing cannot be seen: an array made of a module's own tensor (`module.buffer.numpy()`; a parameter that wants
+a gradient refuses that). Who writes through such an array waits with flush() first.
 """
 
 from __future__ import annotations
@@ -40,6 +42,15 @@ def _sole_count() -> int:
 def storages_of(module: torch.nn.Module) -> set[int]:
     """The memory of a module's parameters and buffers; its state_dict() looks at it through an alias of each."""
     return {one.untyped_storage()._cdata for one in (*module.parameters(), *module.buffers())}
+
+
+def storages_in(state: Mapping[Any, Any]) -> set[int]:
+    """The memory that a module's state_dict() looks at: the module looks at it too."""
+    return {
+        one.untyped_storage()._cdata
+        for one in state.values()
+        if type(one) is torch.Tensor and not one.is_sparse
+    }
 
 
 def lazy_copy(tensor: torch.Tensor, owned: frozenset[int]) -> torch.Tensor | None:

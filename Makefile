@@ -1,14 +1,14 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later:
 #   make demo    sets up, runs the main job on a small real training, shows the result
 #   make test    sets up, runs all checks and tests
-# More: make lint | dist | bench | test-peers | soak | sanitize | clean
+# More: make lint | dist | bench | mindspore | test-mindspore | test-peers | soak | sanitize | clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint dist bench test-peers soak sanitize clean setup peers
+.PHONY: demo test lint dist bench mindspore test-mindspore test-peers soak sanitize clean setup peers
 
 setup:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
@@ -21,7 +21,8 @@ test: setup
 	@$(BIN)/python tools/phases.py \
 		"lint=$(MAKE) --no-print-directory lint" \
 		"tests=$(BIN)/python -m pytest -q -n 2 -m 'not soak and not peers and not alone'" \
-		"tests alone=$(BIN)/python -m pytest -q -m 'alone and not soak and not peers'"
+		"tests alone=$(BIN)/python -m pytest -q -m 'alone and not soak and not peers'" \
+		"mindspore=$(MAKE) --no-print-directory test-mindspore"
 
 lint: setup
 	@$(BIN)/ruff format --check .
@@ -30,6 +31,15 @@ lint: setup
 
 dist: setup
 	@$(BIN)/python -m build --outdir dist .
+
+# An environment of its own: MindSpore needs an older numpy. Where no index has it for this Python it is not made.
+mindspore:
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
+	@$(PYTHON) tools/make_env.py .venv-mindspore --constraints constraints-mindspore.txt --extras mindspore --packages pytest --needs mindspore
+
+test-mindspore: mindspore
+	@if [ -f .venv-mindspore/.made-from ]; then .venv-mindspore/bin/python -m pytest -q -m mindspore tests/mindspore; \
+	else echo "skipped: the MindSpore tests need MindSpore, which no index here has for this Python (3.11 or 3.12 would do)"; fi
 
 peers:
 	@$(PYTHON) tools/make_env.py .venv-peers --constraints constraints-peers.txt --extras peers

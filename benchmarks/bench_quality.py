@@ -1,20 +1,25 @@
 """Our timer against torch.utils.benchmark.Timer.blocked_autorange on 50 operators, side by side in one run.
 
-Both get the same callables, in turns. Asked of each: the median, and the time until its 95 % interval (the same
-formula for both, on each one's raw times) is within 2 %. torch's timer is used as it is meant to be: blocks of at
-least 0.2 s, and more of them, merged, until the interval is narrow. Agreement is judged against the noise seen
-when each timer measures the same thing again.
+Both get the same callables, in turns, in several rounds. Asked of each: the median, and the time until its 95 %
+interval (the same formula for both, on each one's raw times) is within 2 %. torch's timer is used as it is meant to be:
+blocks of at least 0.2 s in sum, and more of them, merged, until the interval is narrow. A median over the rounds stands
+for each; agreement is judged against the noise seen when each timer measures the same thing again.
 
-    python benchmarks/bench_quality.py [--rounds 5] [--json FILE]
+    python benchmarks/bench_quality.py [--rounds 5] [--clock wall|cpu] [--only NAME,...] [--json FILE]
+
+On a machine with other work on it `--clock cpu` gives both the thread's own time, which does not count the time that
+others had the processor. The load is shown at the beginning and at the end: a run under load proves little.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,23 +100,28 @@ def operators() -> dict[str, Callable[[], object]]:
     }
 
 
-def by_ours(fn: Callable[[], object]) -> tuple[float, float, float]:
+CLOCKS: dict[str, Callable[[], int]] = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
+Timing = Callable[[Callable[[], object], Callable[[], int]], tuple[float, float, float]]
+
+
+def by_ours(fn: Callable[[], object], clock: Callable[[], int]) -> tuple[float, float, float]:
     """(median, relative half width of its interval, seconds it took)."""
-    start = time.perf_counter()
-    found = measure(fn, target_ci=TARGET, budget_s=BUDGET_S)
-    return found.median_s, found.interval.relative_half_width, time.perf_counter() - start
+    start = clock()
+    found = measure(fn, target_ci=TARGET, budget_s=BUDGET_S, clock=clock)
+    return found.median_s, found.interval.relative_half_width, (clock() - start) / 1e9
 
 
-def by_torch(fn: Callable[[], object]) -> tuple[float, float, float]:
+def by_torch(fn: Callable[[], object], clock: Callable[[], int]) -> tuple[float, float, float]:
     """The same for blocked_autorange, repeated and merged until the interval is as narrow."""
-    start = time.perf_counter()
+    start = clock()
     times: list[float] = []
+    timer = Timer("fn()", globals={"fn": fn}, timer=lambda: clock() / 1e9)
     while True:
-        times += Timer("fn()", globals={"fn": fn}).blocked_autorange().times
+        times += timer.blocked_autorange().times
         interval = stats.series_interval(times)
         narrow = interval.coverage >= 0.95 and interval.relative_half_width <= TARGET
-        if narrow or time.perf_counter() - start > BUDGET_S:
-            return interval.estimate, interval.relative_half_width, time.perf_counter() - start
+        if narrow or (clock() - start) / 1e9 > BUDGET_S:
+            return interval.estimate, interval.relative_half_width, (clock() - start) / 1e9
 
 
 def main() -> None:
@@ -119,46 +129,67 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
+    parser.add_argument("--only", help="names of operators, with commas")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
+    wanted = {k: fn for k, fn in operators().items() if not options.only or k in options.only.split(",")}
+    by_ours(lambda: None, CLOCKS[options.clock])  # imports are done before anything counts
+    before = os.getloadavg()[0]
+    seen: dict[str, tuple[list[Any], list[Any]]] = {name: ([], []) for name in wanted}
+    timers: tuple[Timing, Timing] = (by_ours, by_torch)
+    # All operators in each round: a busy minute meets one round of many operators, not all rounds of one.
+    for turn in range(options.rounds):
+        for name, fn in wanted.items():
+            for who in (0, 1) if turn % 2 else (1, 0):
+                seen[name][who].append(timers[who](fn, CLOCKS[options.clock]))
+        print(f"round {turn + 1} of {options.rounds} done, load {os.getloadavg()[0]:.1f}", flush=True)
+    rows = [_row(name, np.array(ours), np.array(theirs)) for name, (ours, theirs) in seen.items()]
+    _report(rows, before, options)
+    if options.json:
+        options.json.write_text(json.dumps({"rows": rows, **_ratios(rows)}, indent=1))
+
+
+def _report(rows: list[dict[str, Any]], before: float, options: argparse.Namespace) -> None:
     print(
         f"{'operator':<18}{'ours us':>10}{'torch us':>10}{'ratio':>8}{'noise':>8}{'ours s':>8}{'torch s':>9}  agree"
     )
-    for name, fn in operators().items():
-        ours, theirs = [], []
-        for turn in range(options.rounds):
-            for who in ((by_ours, ours), (by_torch, theirs))[:: 1 if turn % 2 else -1]:
-                who[1].append(who[0](fn))
-        rows.append(_row(name, np.array(ours), np.array(theirs)))
-        r = rows[-1]
+    for r in rows:
         print(
-            f"{name:<18}{r['ours_us']:>10.2f}{r['torch_us']:>10.2f}{r['ratio']:>8.3f}{r['noise']:>8.1%}"
-            f"{r['ours_s']:>8.3f}{r['torch_s']:>9.3f}  {'yes' if r['agree'] else 'NO'}",
-            flush=True,
+            f"{r['name']:<18}{r['ours_us']:>10.2f}{r['torch_us']:>10.2f}{r['ratio']:>8.3f}{r['noise']:>8.1%}"
+            f"{r['ours_s']:>8.3f}{r['torch_s']:>9.3f}  {'yes' if r['agree'] else 'NO'}"
         )
     agree = sum(r["agree"] for r in rows)
-    time_ratio = float(np.median([r["ours_s"] / r["torch_s"] for r in rows]))
-    total_ratio = sum(r["ours_s"] for r in rows) / sum(r["torch_s"] for r in rows)
+    ratios = _ratios(rows)
     ours_reached, torch_reached = (
         float(np.mean([r[k] for r in rows])) for k in ("ours_reached", "torch_reached")
     )
     print(f"\nagreement within noise: {agree} of {len(rows)}; median of the ratios of medians "
           f"{np.median([r['ratio'] for r in rows]):.3f}")  # fmt: skip
     print(
-        f"time until ±{TARGET:.0%}: ours / torch = {time_ratio:.2f} (median operator), {total_ratio:.2f} (sum)"
+        f"time until ±{TARGET:.0%} ({options.clock} clock): ours / torch = {ratios['time_ratio']:.2f} (median operator), "
+        f"{ratios['total_ratio']:.2f} (sum)"
     )
     print(f"reached ±{TARGET:.0%} within {BUDGET_S:g} s: ours {ours_reached:.0%}, torch {torch_reached:.0%}")
     print(f"spread of repeated medians: ours {np.median([r['ours_spread'] for r in rows]):.1%}, "
           f"torch {np.median([r['torch_spread'] for r in rows]):.1%}")  # fmt: skip
-    if options.json:
-        options.json.write_text(
-            json.dumps({"rows": rows, "time_ratio": time_ratio, "total_ratio": total_ratio}, indent=1)
+    after, cores = os.getloadavg()[0], os.cpu_count() or 1
+    print(f"load {before:.1f} before, {after:.1f} after, on {cores} threads")
+    if max(before, after - 1) > 0.5 * cores:
+        print(
+            "THE MACHINE WAS BUSY: times are those of a contest for the processor. Run again when it is quiet."
         )
 
 
-def _row(name: str, ours: np.ndarray, theirs: np.ndarray) -> dict[str, object]:
+def _ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
+    return {
+        "time_ratio": float(np.median([r["ours_s"] / r["torch_s"] for r in rows])),
+        "total_ratio": sum(r["ours_s"] for r in rows) / sum(r["torch_s"] for r in rows),
+    }
+
+
+def _row(name: str, ours: np.ndarray, theirs: np.ndarray) -> dict[str, Any]:
     mine, other = float(np.median(ours[:, 0])), float(np.median(theirs[:, 0]))
     spreads = [float((m[:, 0].max() - m[:, 0].min()) / np.median(m[:, 0])) for m in (ours, theirs)]
     widths = float(np.median(ours[:, 1]) + np.median(theirs[:, 1]))

@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         flat = [case for found in cases.values() for case in found]
         loaded = load_operators(Operators(flat).save(Path(folder) / "ops.jsonl"))
-    saved = {repr((c.op, c.signature)): c for c in loaded}  # by text: nan is not equal to itself
+    saved = {repr(c.identity): c for c in loaded}  # by text: nan is not equal to itself
     right = captured = 0
     wrong: Counter[str] = Counter()
     why: dict[str, str] = {}
@@ -52,7 +52,7 @@ def main() -> None:
         found = cases.get(number, [])
         captured += bool(found)
         problem = (
-            _problem([saved[repr((c.op, c.signature))] for c in found], expected) if found else "not captured"
+            _problem([saved[repr(c.identity)] for c in found], expected) if found else "not captured"
         )
         if problem:
             wrong[name] += 1

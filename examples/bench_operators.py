@@ -8,18 +8,18 @@ from pathlib import Path
 import torch
 
 import luxmeter as lux
-from luxmeter.operators.extract import operators_of
 
 net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
 with lux.trace() as t:
     for _ in range(3):
         torch.softmax(net(torch.rand(32, 64)), dim=-1)
 
-# Distinct operators with what they were given, kept as JSON lines.
+# Distinct operators with what they were given, kept as JSON lines; runs can be merged.
 folder = Path(tempfile.mkdtemp())
-operators_of(t).save(folder / "ops.jsonl")
+t.operators().save(folder / "ops.jsonl")
 ops = lux.load_operators(folder / "ops.jsonl")
 assert {"torch.nn.Linear", "torch.nn.ReLU", "torch.softmax"} <= {case.op for case in ops}
+assert len(lux.Operators([*ops, *ops])) == len(ops)
 
 result = lux.bench(
     ops.filter(name="Linear")[:1], scales={"batch": [1, 64]}, dtypes=["fp32", "bf16"], budget_s=2, quiet=True

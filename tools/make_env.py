@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--constraints", type=Path, required=True)
     parser.add_argument("--extras", default="")
     parser.add_argument("--packages", nargs="*", default=[], help="installed before the package itself")
+    parser.add_argument("--needs", default="", help="a package without which the environment is not made")
     options = parser.parse_args()
     if sys.version_info < OLDEST:
         stop(
@@ -47,6 +48,10 @@ def main() -> None:
     if not (env / "bin" / "python").exists():
         step("creating it", [sys.executable, "-m", "venv", str(env)], env)
     python = str(env / "bin" / "python")
+    if options.needs and not offered(python, options.needs):
+        shutil.rmtree(env)
+        say(f"  no {options.needs} for Python {sys.version.split()[0]} was found here: {options.env} is not made")
+        return
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
     limits = ["-c", str(ROOT / options.constraints)]
     step("updating pip", [*pip, "--upgrade", "pip"], env)
@@ -66,6 +71,12 @@ def fingerprint(options: argparse.Namespace) -> str:
         digest.update(path.read_bytes() if path.is_file() else b"")
     digest.update(f"{sys.version} {options.extras} {options.packages} {ROOT} {compiler_works()}".encode())
     return digest.hexdigest()
+
+
+def offered(python: str, package: str) -> bool:
+    """Whether some index that pip knows has a file of the package for this Python and machine."""
+    command = [python, "-m", "pip", "index", "versions", package, "--retries", "1", "--only-binary", ":all:"]
+    return subprocess.run(command, capture_output=True, check=False, cwd=ROOT).returncode == 0
 
 
 def compiler_works() -> bool:

@@ -27,12 +27,16 @@ _PLACES = {
     "RndManager": "luxmeter.experiment.seed",
     "random": "luxmeter.experiment.seed",
     "DataLoader": "luxmeter.experiment.loader",
+    "Experiment": "luxmeter.experiment.experiment",
+    "runs": "luxmeter.experiment.runs",
+    "ExperimentViewer": "luxmeter.experiment.viewer",
     "analyze": "luxmeter.model.analyze",
     "analyze_model": "luxmeter.model.analyze",
     "flops_of": "luxmeter.flops",
     "bench": "luxmeter.operators.runner",
     "bench_model": "luxmeter.operators.mini",
     "load_operators": "luxmeter.operators.case",
+    "Operators": "luxmeter.operators.case",
 }
 
 __all__ = ["__version__", *_PLACES]
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from luxmeter.calls import start as start
     from luxmeter.calls import stop as stop
     from luxmeter.calls import trace as trace
+    from luxmeter.experiment.experiment import Experiment as Experiment
     from luxmeter.experiment.folder_state import FolderState as FolderState
     from luxmeter.experiment.loader import DataLoader as DataLoader
     from luxmeter.experiment.log import Logger as Logger
@@ -49,12 +54,15 @@ if TYPE_CHECKING:
     from luxmeter.experiment.meter import Meter as Meter
     from luxmeter.experiment.params import BaseParams as BaseParams
     from luxmeter.experiment.params import Params as Params
+    from luxmeter.experiment.runs import runs as runs
     from luxmeter.experiment.saver import Saver as Saver
     from luxmeter.experiment.seed import RndManager as RndManager
     from luxmeter.experiment.seed import random as random
+    from luxmeter.experiment.viewer import ExperimentViewer as ExperimentViewer
     from luxmeter.flops import flops_of as flops_of
     from luxmeter.model.analyze import analyze as analyze
     from luxmeter.model.analyze import analyze_model as analyze_model
+    from luxmeter.operators.case import Operators as Operators
     from luxmeter.operators.case import load_operators as load_operators
     from luxmeter.operators.mini import bench_model as bench_model
     from luxmeter.operators.runner import bench as bench

@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, TypeAlias
 
 # A described value: None, bool, int, float, complex, str, a tuple of described values, or one of the records here.
@@ -290,11 +291,8 @@ def describe(
 def _plain_tensors() -> Any:
     """Reading a shape is no call of the user's: subclasses and modes must not see it."""
     torch = sys.modules.get("torch")
-    return (
-        torch._C.DisableTorchFunction()
-        if torch is not None and hasattr(torch, "_C")
-        else contextlib.nullcontext()
-    )
+    ready = torch is not None and hasattr(torch, "_C")
+    return torch._C.DisableTorchFunction() if torch is not None and ready else contextlib.nullcontext()
 
 
 class _Maker:
@@ -306,13 +304,10 @@ class _Maker:
         torch = sys.modules.get("torch")
         self._tensor: Any = getattr(torch, "Tensor", ())
         self._nn: Any = getattr(getattr(torch, "nn", None), "Module", ())
-        words = [
-            ("dtype", "dtype"),
-            ("device", "device"),
-            ("layout", "layout"),
-            ("memory_format", "memory_format"),
-        ]
-        self._words = [(kind, getattr(torch, name)) for kind, name in words if hasattr(torch, name)]
+        words = ("dtype", "device", "layout", "memory_format")
+        self._words = [(kind, getattr(torch, kind)) for kind in words if hasattr(torch, kind)]
+        mine = import_module("luxmeter.signature_mindspore") if "mindspore" in sys.modules else None
+        self._mindspore: Any = mine.described if mine is not None else None
         self._generator: Any = getattr(torch, "Generator", ())
 
     def one(self, value: Any, depth: int) -> Described:
@@ -352,6 +347,9 @@ class _Maker:
         return self._rare(value, depth)
 
     def _rare(self, value: Any, depth: int) -> Described:
+        if self._mindspore is not None and (found := self._mindspore(value)) is not None:
+            self.places += [(None, 0)] if isinstance(found, TensorSpec) else []
+            return found
         if isinstance(value, enum.Enum):
             return Word("enum", f"{type(value).__module__}:{type(value).__qualname__}.{value.name}")
         plain: Any

@@ -15,7 +15,9 @@ from torch.overrides import TorchFunctionMode
 
 from luxmeter.calls import aliases
 from luxmeter.calls import core as cores
+from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.patch import Patcher
+from luxmeter.calls.words import Words, describer
 
 CORES = {"c": "luxmeter.calls.core._core", "python": "luxmeter.calls.core._pycore"}
 FASTEST = cores.describe()[0]  # for tests that any core serves
@@ -26,15 +28,30 @@ class Seen:
 
     def __init__(self, core: str, *, inside: bool = False, **options: Any) -> None:
         self.core = importlib.import_module(CORES[core])
-        self.recorder = self.core.Recorder(inside=inside)
+        arguments = Arguments()
+        self.words = Words(arguments, describer("torch", facts=True))
+        # Signatures as a trace makes them: to read and describe the arguments may change nothing either.
+        self.recorder = self.core.Recorder(
+            inside=inside, on_signature=self.words.on_signature, **arguments.hooks()
+        )
+        self.words.attach(self.recorder)
         self.names: dict[int, str] = {0: ""}
         self.paths: dict[int, str] = {}
         self.kinds: dict[int, int] = {}
         self.patcher = Patcher(self.recorder, self, **options)
 
     def add(self, name: str, *, label: str = "", kind: int = 0, path: str = "", module: bool = False, record: bool = True,
-            boundary: bool = False) -> int:  # fmt: skip
-        found = self.recorder.add_callable(name, kind=kind, module=module, record=record, boundary=boundary)
+            boundary: bool = False, framework: str = "") -> int:  # fmt: skip
+        found = self.words.add(
+            name,
+            label=label,
+            kind=kind,
+            path=path,
+            module=module,
+            record=record,
+            boundary=boundary,
+            framework=framework,
+        )
         self.names[found], self.paths[found], self.kinds[found] = name, path, kind
         return found
 
@@ -49,6 +66,7 @@ class Seen:
     def __exit__(self, *_: object) -> None:
         self.recorder.stop()
         self.patcher.remove()
+        assert self.recorder.stats()["hook_errors"] == 0
 
     def counts(self, *, spans: bool = True) -> Counter[str]:
         """Name -> number of calls so far."""
@@ -96,7 +114,7 @@ def is_stand_in(value: Any) -> bool:
 def bindings() -> dict[tuple[str, ...], Any]:
     """(module, name) and (module, class, name) -> object."""
     found: dict[tuple[str, ...], Any] = {}
-    classes: dict[int, tuple[str, str, Any]] = {}
+    classes: dict[int, Any] = {}
     for module, namespace in aliases.namespaces():
         if module.partition(".")[0] != "torch" and not module.startswith("test_"):
             continue
@@ -104,8 +122,10 @@ def bindings() -> dict[tuple[str, ...], Any]:
             if callable(value):  # counters and caches change; what can be called must not
                 found[module, name] = value
                 if issubclass(type(value), type):
-                    classes.setdefault(id(value), (module, name, value))
-    for module, name, value in classes.values():
+                    classes[id(value)] = value
+    for value in classes.values():
+        # By its own name: where it is found first changes when torch imports more of itself.
+        module, name = value.__module__, f"{value.__qualname__} at {id(value):x}"
         for member, what in list(vars(value).items()):
             if callable(what) or hasattr(type(what), "__get__"):
                 found[module, name, member] = what

@@ -23,10 +23,7 @@ def make(core, *, exchange: bool = True, strides: bool = False, **more: Any) -> 
     described: list[Any] = []
     recorder = core.Recorder(
         strides=strides,
-        tensor_type=arguments.tensor_type,
-        exchange=arguments.exchange,
-        classify=arguments.classify,
-        key=arguments.key,
+        **arguments.hooks(),
         on_signature=lambda c, s, args, kwargs, general: described.append(
             (s, len(args), sorted(kwargs), general)
         ),
@@ -266,3 +263,17 @@ def test_a_foreign_exchange_table_is_refused(core):
         pytest.skip("the Python core reads attributes")
     with pytest.raises(ValueError):
         core.Recorder(exchange=torch._C._to_dlpack(torch.ones(1)), tensor_type=torch.Tensor)
+
+
+def test_floats_that_decide_the_size_are_part_of_the_key(core):
+    described = []
+    recorder = core.Recorder(on_signature=lambda c, s, args, kwargs, general: described.append(args))
+    plain, sized = (recorder.add_callable(name, floats=name == "sized") for name in ("plain", "sized"))
+    recorder.start()
+    for callable_id in (plain, sized):
+        call = recorder.wrap(lambda *args: None, callable_id)
+        for factor in (2.0, 2.0, 0.5, 0.0, -0.0):
+            call(1, [factor])
+    assert described == [(1, [2.0]), (1, [2.0]), (1, [0.5]), (1, [0.0]), (1, [-0.0])]
+    ranges = recorder.float_ranges()
+    assert ranges[1] == [(-0.0, 2.0)] and ranges[2] == [(2.0, 2.0)] and ranges[3] == [(0.5, 0.5)]

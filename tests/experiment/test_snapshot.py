@@ -133,6 +133,22 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     assert "-lr = 1" in taken["diff"] and "+lr = 2" in taken["diff"]
 
 
+def test_labs_and_floods_of_data_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = plain(tmp_path)
+    for name in (".luxmeter/runs/a/run.json", "exp/luxmeter-runs/a.json", "pkg/__pycache__/model.pyc"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("x")
+    clean = snapshot.git_snapshot(place, "run1")
+    assert clean is not None and not clean["dirty"] and clean["snapshot"] == clean["commit"]
+    monkeypatch.setattr(snapshot, "MOST_UNTRACKED_FILES", 3)
+    for number in range(5):
+        (place / f"data{number}.csv").write_text("1,2\n")
+    (place / "new.py").write_text("new\n")
+    taken = snapshot.git_snapshot(place, "run2")
+    assert taken is not None
+    assert (taken["untracked"], taken["left_out"]) == (["new.py"], ["... and 5 more files"])
+
+
 def test_repository_without_a_commit(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "train.py").write_text("x\n")

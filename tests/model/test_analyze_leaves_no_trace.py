@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch._dynamo  # its import changes torch: before the tests look at it
+import torch._dynamo
 from torch import nn
 
 import luxmeter as lux

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch._dynamo  # its import changes torch: before the tests look at it
 from torch import nn
 from typer.testing import CliRunner
 

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 import torch
-import torch._dynamo  # its import changes torch: before the tests look at it
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn

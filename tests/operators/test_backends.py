@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+
 import pytest
 import torch
 
+import luxmeter as lux
 from luxmeter.operators.backends import BACKENDS, Unsupported
 from luxmeter.operators.case import Case
 from luxmeter.operators.inputs import make_call
@@ -52,3 +57,51 @@ def test_what_onnxruntime_cannot_do_is_unsupported() -> None:
         )
     with pytest.raises(Unsupported, match="forward only"):
         backend.prepare(make_call(Case("torch.neg", describe((X,)))), backward=True, threads=1)
+
+
+def compiler_works() -> bool:
+    found = shutil.which("g++")
+    return found is not None and subprocess.run([found, "--version"], capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not compiler_works(), reason="inductor needs a C++ compiler, and none works here")
+def test_compile_is_real_inductor_beside_eager() -> None:
+    """Forward of one case and forward+backward of another: compiled code runs, its preparing is told and not timed."""
+    gelu = Case("torch.nn.functional.gelu", describe((X,)))
+    [eager, fast] = lux.bench(gelu, backends=["eager", "compile"], budget_s=30, quiet=True)
+    assert fast.status in ("ok", "doubtful"), fast.reason
+    assert fast.prepare_s > 0.05 and fast.max_rel_error < 1e-5 and eager.prepare_s == 0
+    assert fast.median_us < fast.prepare_s * 1e6 / 10 and fast.speedup == eager.median_us / fast.median_us
+    assert fast.memory_bytes is not None and fast.flops == eager.flops
+
+
+COMPILES = """
+import torch, torch._dynamo
+from luxmeter.operators.backends import BACKENDS, Unsupported
+from luxmeter.operators.inputs import Call
+
+def breaks(x):
+    raise torch._dynamo.exc.Unsupported("a graph break")
+
+backend, x = BACKENDS.get("compile")(), torch.rand(4, 6)
+try:
+    backend.prepare(Call(torch._dynamo.disable(breaks), (x,), {}), backward=False, threads=1)
+except Unsupported as reason:
+    print(reason)
+try:
+    backend.prepare(Call(torch._dynamo.disable(torch.add), (x, torch.rand(5)), {}), backward=False, threads=1)
+except RuntimeError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_what_cannot_be_compiled_is_unsupported() -> None:
+    """Dynamo's own refusal is the backend's word on this operator; an error of the operator itself stays one.
+
+    In a process of its own: dynamo changes torch where it runs.
+    """
+    done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True, check=True)
+    refused, failed = done.stdout.strip().splitlines()
+    assert refused.startswith("torch.compile: ") and "a graph break" in refused
+    assert failed.startswith("RuntimeError") and "size" in failed

@@ -104,6 +104,12 @@ def test_dimensions_and_their_names() -> None:
     assert str(named.signature) == "f32[8,16], f32[5,16]"
     view = Case("Tensor.view", describe((X, [8, 4, 4])))
     assert at_scale(view, {"batch": 3}).signature.args[1] == ListOf((3, 4, 4))
+    square = TensorSpec((8, 8), "float32")
+    for op in ("torch.mm", "aten.mm.default", "torch.nn.functional.linear", "Tensor.__matmul__"):
+        assert (
+            str(at_scale(Case(op, Signature((square, square))), {"batch": 2}).signature)
+            == "f32[2,8], f32[8,8]"
+        )
     mixed = Case(
         "torch.add", Signature((TensorSpec((8, 8), "float32"), TensorSpec((8, 8), "float32", stride=(1, 8))))
     )
@@ -191,9 +197,10 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
         textwrap.dedent("""
-        import torch, luxmeter as lux
+        import signal, torch, luxmeter as lux
         from luxmeter.operators.case import Case, Operators
         from luxmeter.signature import describe
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
         cases = [Case("torch.add", describe((torch.rand(n), torch.rand(n)))) for n in range(1, 400)]
         result = lux.bench(Operators(cases), budget_s=600, target_ci=1e-9, resume="kept.json")
         print("rows", len(result), result.complete)
@@ -274,3 +281,14 @@ def test_from_a_trace_to_rows(tmp_path: Path) -> None:
     for case in again:
         assert replay(case) is not None
     assert math.isclose(sum(ops.share(c) for c in ops), 1.0)
+
+
+def test_kernels_that_the_program_calls_itself() -> None:
+    with lux.trace() as t:
+        torch.ops.aten.add.Tensor(X, X, alpha=2)
+        torch.ops.aten.mm(X, torch.rand(16, 3))
+    ops = t.operators().filter(name="aten.*")
+    assert {(c.op, str(c.signature)) for c in ops} == {
+        ("aten.add.Tensor", "f32[8,16], f32[8,16], alpha=2"), ("aten.mm", "f32[8,16], f32[16,3]"),
+    }  # fmt: skip
+    assert sorted(outputs_of(replay(case)) for case in ops) == [["f32[8,16]"], ["f32[8,3]"]]

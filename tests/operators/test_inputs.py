@@ -193,7 +193,7 @@ def test_dtype_spellings() -> None:
 
 @pytest.mark.parametrize(
     "op",
-    ["torch.load", "torch.save", "os.system", "torch.os", "torch.hub.load", "builtins.eval", "torch.nn.Conv9d", "torch.compile",
+    ["torch.load", "torch.save", "os.system", "torch.os", "torch.hub.load", "builtins.eval", "torch.nn.Conv9d", "aten.from_file.default", "aten::save", "profiler::_record_function_enter", "torch.compile",
      "Tensor.__reduce_ex__", "Tensor.register_hook", "torch.set_num_threads", "torch.Tensor", "aten.nothing.here", "torch.cond", "x"],
 )  # fmt: skip
 def test_what_is_no_operator_cannot_be_called(op: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -261,3 +262,24 @@ def test_postgresql_serves_as_index(lab: Lab, tmp_path: Path, monkeypatch: pytes
     finally:
         lab.close()
         server.cleanup()
+
+
+@pytest.mark.parametrize("text", ["toy", "'toy'", " toy "])
+def test_a_single_word_is_a_name_or_a_tag(text: str) -> None:
+    lab = Lab.open()
+    with (
+        lab.create_run("toy") as named,
+        lab.create_run("other", tags=["toy"]) as tagged,
+        lab.create_run("third"),
+    ):
+        pass
+    assert {row.id for row in lab.runs(text)} == {named.id, tagged.id}
+
+
+def test_git_leaves_a_lab_alone(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path / "project"], check=True)
+    Lab.open(tmp_path / "project" / ".luxmeter").close()
+    seen = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=tmp_path / "project", check=True, capture_output=True
+    )
+    assert seen.stdout == b""

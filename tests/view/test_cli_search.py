@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from luxmeter.errors import LuxmeterError
 from luxmeter.model.plainnet import PlainNet
+from luxmeter.model.scores import SCORES
 from luxmeter.model.zen import zen_score
 from luxmeter.store import Lab
 from luxmeter.view.cli import build_app
@@ -51,6 +52,19 @@ def test_zen(tmp_path: Path) -> None:
     assert published["zen"] < expected.value
 
 
+@pytest.mark.parametrize("score", ["naswot", "synflow", "grad_norm"])
+def test_other_scores(score: str) -> None:
+    options = ["--input", "4,3,16,16", "--seed", "3", "--classes", "10", "--score", score]
+    net, size = PlainNet(START, num_classes=10), (4, 3, 16, 16)
+    expected = [SCORES[score](net, input_size=size, seed=seed) for seed in (3, 4)]
+    told = json.loads(run("zen", START, *options, "--json"))
+    assert (told["score"], told[score], told["scores"]) == (score, expected[0], expected[:1])
+    assert told["params"] == net.get_model_size()
+    twice = json.loads(run("zen", START, *options, "--repeat", "2", "--json"))
+    assert twice["scores"] == expected
+    assert f"{sum(expected) / 2:.2f} ± " in run("zen", START, *options, "--repeat", "2")
+
+
 def test_zen_of_any_model(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(
         "from torch import nn\n"
@@ -68,6 +82,9 @@ def test_zen_of_any_model(tmp_path: Path) -> None:
     [
         (["zen", "SuperConvK3BNRELU(3,8,2)"], "takes 4 arguments, 3 were given"),
         (["zen", START, "--input", "4,3,x,16"], "16,3,32,32"),
+        (["zen", START, "--score", "naswoot"], "Did you mean 'naswot'"),
+        (["zen", START, "--score", "naswot", "--mode", "published"], "--mode was given, and naswot has none"),
+        (["zen", START, "--score", "synflow", "--repeat", "0"], "repeat is 0"),
         (["search"], "no structure to start from"),
         (["search", START, "--resume", "latest"], "not both"),
     ],

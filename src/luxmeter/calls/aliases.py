@@ -37,7 +37,7 @@ def in_defaults(objects: Mapping[int, Any]) -> Iterator[FunctionType]:
         top = name.partition(".")[0]
         if (
             top in sys.stdlib_module_names
-            or (top == "torch" and not name.startswith("torch.nn."))
+            or (top in ("torch", "mindspore") and not name.startswith((f"{top}.nn.", "mindspore.mint.nn.")))
             or top == "luxmeter"
         ):
             continue

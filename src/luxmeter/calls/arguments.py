@@ -7,7 +7,41 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from luxmeter import signature_mindspore
+
 OPAQUE, EXCHANGE, KEY, IDENTITY, HASH = 0, 1, 2, 3, 4
+
+_known_samples: list[tuple[Any, int | None]] = []
+
+
+def _samples(torch: Any) -> list[tuple[Any, int | None]]:
+    """Tensors from which the core learns where one keeps its sizes: all kinds of them, with a number for each data type.
+
+    One that the exchange table refuses comes last, with None. Made once a process.
+    """
+    if _known_samples or not may_compute(torch):
+        return _known_samples
+    shapes = ((3,), (), (2, 3), (7, 1, 5), (2, 3, 5, 7), (1, 2, 1, 3, 11), (0, 4), (1,))
+    dtypes = (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool, torch.bfloat16,
+              torch.float16, torch.complex64, torch.int8)  # fmt: skip
+    with torch._C.DisableTorchFunction(), torch.inference_mode(mode=False):
+        made = [(torch.empty(shape, device="cpu", dtype=torch.float32), 0) for shape in shapes]
+        made += [(torch.empty((2, 3), device="cpu", dtype=dtype), n) for n, dtype in enumerate(dtypes)]
+        made.append((torch.empty((5, 4), device="cpu", dtype=torch.float32)[1:4, 2:], 0))
+        made.append((torch.empty((5, 4), device="cpu", dtype=torch.float64).t(), 1))
+        refused = torch.empty((2, 3), device="meta", dtype=torch.float32)
+    _known_samples.extend([*made, (refused, None)])
+    return _known_samples
+
+
+def may_compute(torch: Any) -> bool:
+    """Whether torch operations stay unseen: no mode or transform would take part in them."""
+    stack = torch._C._functorch.peek_interpreter_stack()
+    return stack is None and torch._C._len_torch_dispatch_stack() == 0 and not torch.jit.is_tracing()
+
+
+def _listed(kind: Any) -> tuple[type, ...]:
+    return kind if isinstance(kind, tuple) else (kind,)
 
 
 class Arguments:
@@ -26,6 +60,7 @@ class Arguments:
             getattr(torch, name) for name in words if hasattr(torch, name)
         )
         self._device: type | None = getattr(torch, "device", None)
+        self._mindspore_tensors: set[type] = set()
 
     def hooks(self) -> dict[str, Any]:
         """As keyword arguments of a Recorder."""
@@ -34,6 +69,7 @@ class Arguments:
             "exchange": self.exchange,
             "classify": self.classify,
             "key": self.key,
+            "samples": _samples(self._torch) if self.exchange is not None else None,
         }
 
     def quiet(self) -> contextlib.AbstractContextManager[Any]:
@@ -45,11 +81,7 @@ class Arguments:
 
     def may_compute(self) -> bool:
         """Whether torch operations on the arguments stay unseen: no mode or transform would take part in them."""
-        torch = self._torch
-        if torch is None:
-            return False
-        stack = torch._C._functorch.peek_interpreter_stack()
-        return stack is None and torch._C._len_torch_dispatch_stack() == 0 and not torch.jit.is_tracing()
+        return self._torch is not None and may_compute(self._torch)
 
     def classify(self, kind: type) -> int:
         """How arguments of this type take part."""
@@ -58,7 +90,10 @@ class Arguments:
             # A subclass that dispatches by itself may have no memory behind it (FakeTensor, DTensor).
             plain = kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
             return EXCHANGE if plain else KEY
-        if issubclass(kind, self._for_ever):
+        if issubclass(kind, signature_mindspore.tensor_type()):
+            self._mindspore_tensors.add(kind)
+            return KEY
+        if issubclass(kind, (*self._for_ever, *_listed(signature_mindspore.dtype_type()))):
             return IDENTITY
         if kind is self._device:
             return HASH
@@ -68,6 +103,10 @@ class Arguments:
 
     def key(self, value: Any) -> object:
         """A hashable that is equal for arguments that look the same."""
+        if type(value) in self._mindspore_tensors:
+            # There is one object for each data type, and its hash would take a microsecond.
+            known = value._shape, id(value._dtype)
+            return (*known, tuple(value.stride())) if self._strides else known
         with self.quiet():
             return self._key(value)
 

@@ -174,7 +174,7 @@ def _values(trace: TraceResult, by: str) -> dict[str, Values]:
     )
     groups: dict[str, list[Any]] = {}
     for number in np.unique(key).tolist():
-        said, detail = name(number >> 32, number & 0xFFFFFFFF, 0, 0)
+        said, detail, _ = name(number >> 32, number & 0xFFFFFFFF, 0, 0)
         full = f"{said}({detail})" if by == "signature" else said
         groups.setdefault(full, []).append(np.flatnonzero(key == number))
     return {full: own[np.sort(np.concatenate(parts))] for full, parts in groups.items()}

@@ -133,7 +133,7 @@ _ROW_SCHEMA = pa.schema(
     [("name", pa.string()), ("detail", pa.string()), ("n", pa.int64()), ("total_ns", pa.int64()), ("self_ns", pa.int64()),
      ("mean_ns", pa.float64()), ("min_ns", pa.int64()), ("p50_ns", pa.int64()), ("p95_ns", pa.int64()),
      ("p99_ns", pa.int64()), ("max_ns", pa.int64()), ("first_ns", pa.int64()), ("share", pa.float64()),
-     ("raised", pa.int64()), ("dispatch_ns", pa.int64())]
+     ("raised", pa.int64()), ("dispatch_ns", pa.int64()), ("framework", pa.string())]
 )  # fmt: skip
 
 

@@ -23,10 +23,15 @@ class Filter:
             return False
         return self._skip is None or not any(self._skip.fullmatch(each) for each in names)
 
-    def check(self, known: Iterable[tuple[str, str]]) -> None:
-        """Raise for a pattern that no known (name, label) matches, before anything is patched."""
+    def check(self, known: Iterable[tuple[str, str]], *, unless: Sequence[str] = ()) -> None:
+        """Raise for a pattern that no known (name, label) matches, before anything is patched.
+
+        Names that begin with one of `unless` are those of a framework that is not imported yet: taken as they are.
+        """
         pairs = list(known)
         for pattern in (*self.only, *self.skip):
+            if unless and pattern.startswith(tuple(unless)):
+                continue
             matches = _compiled((pattern,))
             assert matches is not None
             if not any(

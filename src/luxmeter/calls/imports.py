@@ -11,21 +11,30 @@ from typing import Any
 
 
 class AsideImports:
-    """On sys.meta_path: the modules of one package run their import with the stand-ins out of the way.
+    """On sys.meta_path: the modules of some packages run their import with the stand-ins out of the way.
 
     torch imports Dynamo at the first optimizer and Inductor at the first compilation: they take functions into tables and
     wrap some (torch.manual_seed) for good. What users import is left alone: their names are to be timed.
+    `awaited` are packages that are not imported yet: `arrived(name)` is called when one is.
     """
 
-    def __init__(self, package: str, aside: Callable[[], AbstractContextManager[None]]) -> None:
-        self._prefix = package + "."
+    def __init__(
+        self,
+        packages: Sequence[str],
+        aside: Callable[[], AbstractContextManager[None]],
+        awaited: Sequence[str] = (),
+        arrived: Callable[[str], None] | None = None,
+    ) -> None:
+        self._prefixes = tuple(f"{package}." for package in packages)
         self._aside = aside
+        self._awaited = tuple(awaited)
+        self._arrived = arrived
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The spec that the other finders give, with a loader that steps aside."""
-        if not name.startswith(self._prefix):
+        if not name.startswith(self._prefixes) and name not in self._awaited:
             return None
         for finder in sys.meta_path:
             if finder is self or not hasattr(finder, "find_spec"):
@@ -33,7 +42,8 @@ class AsideImports:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader, self._aside)  # type: ignore[assignment]
+                    after = self._arrived if name in self._awaited else None
+                    spec.loader = _Loader(spec.loader, self._aside, after)  # type: ignore[assignment]
                 return spec
         return None
 
@@ -41,9 +51,15 @@ class AsideImports:
 class _Loader:
     """The real loader, except that it runs the module aside and then hands over to the real one for good."""
 
-    def __init__(self, loader: Any, aside: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        aside: Callable[[], AbstractContextManager[None]],
+        after: Callable[[str], None] | None = None,
+    ) -> None:
         self._loader = loader
         self._aside = aside
+        self._after = after
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         created: ModuleType | None = self._loader.create_module(spec)
@@ -56,6 +72,8 @@ class _Loader:
         module.__loader__ = self._loader
         with self._aside():
             self._loader.exec_module(module)
+        if self._after is not None:
+            self._after(module.__name__)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

@@ -6,12 +6,12 @@ Slower than a trace (a few microseconds a call, in Python), which keeps numbers 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns, time_ns
 from typing import Any
 
-from luxmeter.calls import patch
+from luxmeter.calls import frameworks, patch
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.records import CALL, CallableWords
 
@@ -27,12 +27,14 @@ class Heard:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     raised: bool
+    framework: str = ""
 
 
 class Listener:
     """Calls `hear(Heard)` at the end of each call of the framework between start() and stop().
 
-    `inside`: also of what those calls call. `before`, `after`: run around each call, such as to wait for a device.
+    `inside`: also of what those calls call. `after`: run after each call, such as to wait for a device. Both are for all
+    frameworks or say for each. `framework` as of `lux.trace`; its names may be joined with a plus.
     What `hear` itself calls is not heard.
     """
 
@@ -40,13 +42,16 @@ class Listener:
         self,
         hear: Callable[[Heard], None],
         *,
-        inside: bool = False,
+        inside: bool | Mapping[str, bool] = False,
         only: Sequence[str] = (),
         skip: Sequence[str] = (),
         framework: str = "torch",
-        after: Callable[[], None] | None = None,
+        after: Callable[[], None] | Mapping[str, Callable[[], None] | None] | None = None,
     ) -> None:
-        self._hear, self._inside, self._after = hear, inside, after
+        self._hear = hear
+        names = frameworks.chosen(framework)
+        self._inside = dict.fromkeys(names, inside) if isinstance(inside, bool) else dict(inside)
+        self._after = dict(after) if isinstance(after, Mapping) else dict.fromkeys(names, after)
         self._words: list[tuple[CallableWords, bool]] = []
         # Its stand-ins are used, its recording never started: they pass straight on to what times the call.
         self._recorder = load_core(None)[0].Recorder(signatures=False)
@@ -69,11 +74,11 @@ class Listener:
     # -- what a patcher asks of words and of a recorder
 
     def add(self, name: str, *, label: str = "", kind: int = CALL, path: str = "", module: bool = False,
-            record: bool = True, boundary: bool = False) -> int:  # fmt: skip
+            record: bool = True, boundary: bool = False, framework: str = "") -> int:  # fmt: skip
         """A new callable id."""
         number: int = self._recorder.add_callable(name, kind=kind)
         self._words.extend([(CallableWords(""), False)] * (number + 1 - len(self._words)))
-        self._words[number] = (CallableWords(name, label, kind, path), record)
+        self._words[number] = (CallableWords(name, label, kind, path, framework), record)
         return number
 
     def child_token(self) -> None:
@@ -108,9 +113,11 @@ class Listener:
 
     def _call(self, callable_id: int, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         here = self._local.__dict__
-        if not self.running or callable_id < 0 or here.get("busy") or (here.get("open") and not self._inside):
+        if not self.running or callable_id < 0 or here.get("busy"):
             return function(*args, **kwargs)
         words, record = self._words[callable_id]
+        if here.get("open") and not self._inside.get(words.framework):
+            return function(*args, **kwargs)
         if words.kind != CALL:
             return function(*args, **kwargs)
         here["open"] = here.get("open", 0) + 1
@@ -121,12 +128,13 @@ class Listener:
             raised = False
             return result
         finally:
-            if self._after is not None:
-                self._quietly(self._after)
+            after = self._after.get(words.framework)
+            if after is not None:
+                self._quietly(after)
             duration = perf_counter_ns() - start
             here["open"] -= 1
             if record:
-                heard = Heard(words.name, words.label, at, duration, args, kwargs, raised)
+                heard = Heard(words.name, words.label, at, duration, args, kwargs, raised, words.framework)
                 self._quietly(lambda: self._hear(heard))
 
     def _quietly(self, work: Callable[[], None]) -> None:

@@ -28,7 +28,7 @@ class TraceOptions:
     also: Sequence[str] | str = ()  # packages to trace besides the framework
     keep: str | Path | None = None  # a folder to leave the trace in
     name: str = "trace"
-    framework: str | None = "torch"  # None: only what is given to Trace.wrap
+    framework: str | None = "auto"  # torch, and MindSpore where it is imported; or one of them; None: only Trace.wrap
     max_signatures: int = 4096  # of one callable
     max_pending: int = 262144  # events in memory that are not written yet
     exchange: bool = True  # read tensors through DLPack's exchange table where there is one

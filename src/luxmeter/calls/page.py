@@ -50,10 +50,11 @@ def trace_page(result: TraceResult, *, title: str, part: Part) -> str:
 
 def _table(name: str, table: CallTable) -> Table:
     details = any(row.detail for row in table)
-    columns = [name, *(["of"] if details else []), "calls", "total ms", "self ms", "share %", "mean us", "p50 us",
+    several = any(row.framework not in ("", "torch") for row in table)
+    columns = [name, *(["framework"] if several else []), *(["of"] if details else []), "calls", "total ms", "self ms", "share %", "mean us", "p50 us",
                "p95 us", "max us", "first us"]  # fmt: skip
     rows = [
-        [row.name, *([row.detail] if details else []), row.n, _scaled(row.total_ns, 1e6), _scaled(row.self_ns, 1e6),
+        [row.name, *([row.framework] if several else []), *([row.detail] if details else []), row.n, _scaled(row.total_ns, 1e6), _scaled(row.self_ns, 1e6),
          round(100 * row.share, 2), _scaled(row.mean_ns, 1e3), _scaled(row.p50_ns, 1e3), _scaled(row.p95_ns, 1e3),
          _scaled(row.max_ns, 1e3), _scaled(row.first_ns, 1e3)]
         for row in table.rows[:MOST_ROWS]

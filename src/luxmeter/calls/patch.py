@@ -6,15 +6,15 @@ import contextlib
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from luxmeter.calls import aliases
+from luxmeter.calls import aliases, frameworks
 from luxmeter.calls.bindings import ABSENT, Binding
 from luxmeter.calls.filters import Filter
 from luxmeter.calls.imports import AsideImports
 from luxmeter.calls.targets import Coverage, Target
-from luxmeter.errors import TraceError, UsageError, suggestion
+from luxmeter.errors import TraceError, warn_once
 
 if TYPE_CHECKING:
     from luxmeter.calls.core._core import Recorder
@@ -33,6 +33,7 @@ class Words(Protocol):
         module: bool = False,
         record: bool = True,
         boundary: bool = False,
+        framework: str = "",
     ) -> int:
         """A new callable id of the recorder."""
 
@@ -73,14 +74,15 @@ def installed() -> Patcher | None:
 
 def prepare(framework: str = "torch") -> None:
     """Do now what the first `install` of the process would have to do: list the targets, read the modules' functions."""
-    _framework(framework, ())
+    for name in frameworks.chosen(framework):
+        frameworks.make(name)
     for _ in aliases.in_defaults({}):
         pass
 
 
 def coverage(framework: str = "torch", *, also: Sequence[str] = ()) -> Coverage:
     """Which public callables a trace would see, which not, and why."""
-    return _framework(framework, also).coverage()
+    return _joined([frameworks.make(name, also).coverage() for name in frameworks.chosen(framework)])
 
 
 def original_of(value: Any) -> Any:
@@ -101,20 +103,26 @@ class Patcher:
         only: Sequence[str] = (),
         skip: Sequence[str] = (),
         framework: str = "torch",
+        waits: bool = False,
     ) -> None:
         self.recorder = recorder
+        self.waits = waits  # whether the recorder waits for the device after each call
         self.words = words
         self.filter = Filter(only=only, skip=skip)
-        self._framework = _framework(framework, also)
-        self._framework_name = framework
-        if only or skip:
-            self.filter.check(self._framework.known_names())
-        self._ids: dict[tuple[str, str, int], int] = {}
+        self._also = tuple(also)
+        self._frameworks = {name: frameworks.make(name, also) for name in frameworks.chosen(framework)}
+        awaited = frameworks.awaited(framework)
+        if (only or skip) and not awaited:
+            self.filter.check(pair for each in self._frameworks.values() for pair in each.known_names())
+        elif only or skip:  # names of a framework that is not here yet cannot be checked
+            known = (pair for each in self._frameworks.values() for pair in each.known_names())
+            self.filter.check(known, unless=awaited)
+        self._ids: dict[tuple[str, str, bool, str], int] = {}
         self._ids_lock = threading.Lock()
         self._bindings: list[Binding] = []
         self._stand_ins: dict[int, tuple[Any, Any]] = {}  # id(original) -> (original, stand-in)
         self._ours: dict[int, tuple[Any, Any]] = {}  # id(stand-in) -> (original, stand-in)
-        self._imports = AsideImports(framework, self.aside)
+        self._imports = AsideImports((*self._frameworks, *awaited), self.aside, awaited, self.arrived)
         self._aside = 0
         self._aside_lock = threading.Lock()
 
@@ -132,15 +140,33 @@ class Patcher:
                 )
             _installed = self
         try:
-            for target in self._framework.targets():
-                self._replace(target)
-            self._replace_aliases()
-            for binding in self._framework.instances(self):
-                self.bind(binding)
+            for framework in self._frameworks.values():
+                self._put(framework)
             sys.meta_path.insert(0, self._imports)
         except BaseException:
             self.remove()
             raise
+
+    def _put(self, framework: Framework) -> None:
+        for target in framework.targets():
+            self._replace(target, framework)
+        self._replace_aliases()
+        for binding in framework.instances(self):
+            self.bind(binding)
+
+    def arrived(self, name: str) -> None:
+        """A framework was imported while the stand-ins are in place: it gets its own. Another trace's business: not."""
+        if not self.in_place or name in self._frameworks:
+            return
+        try:
+            framework = self._frameworks[name] = frameworks.make(name, self._also)
+            self._put(framework)
+        except Exception as error:  # noqa: BLE001 - the program imports a framework, and must not fail for being traced
+            warn_once(
+                "framework-not-traced",
+                f"{name} was imported while a trace ran, and its calls are not timed: {error}",
+                f"Import {name} before the trace starts to see the error.",
+            )
 
     def remove(self) -> None:
         """Bind everything as it was before `install`. Modules that were imported meanwhile are set right too."""
@@ -148,7 +174,8 @@ class Patcher:
         if self._imports in sys.meta_path:
             sys.meta_path.remove(self._imports)
         try:
-            self._framework.removed()
+            for framework in self._frameworks.values():
+                framework.removed()
         finally:
             for binding in reversed(self._bindings):
                 binding.take()
@@ -180,7 +207,7 @@ class Patcher:
 
     def coverage(self) -> Coverage:
         """Which public callables are seen, which not, and why."""
-        return self._framework.coverage()
+        return _joined([framework.coverage() for framework in self._frameworks.values()])
 
     # -- for the framework
 
@@ -193,9 +220,10 @@ class Patcher:
         path: str = "",
         module: bool = False,
         boundary: bool = False,
+        framework: str = "torch",
     ) -> int:
         """The id of a callable of this name (and path, for a module): one id for the same words."""
-        key = (name, path, span)
+        key = (name, path, span, framework)
         with self._ids_lock:
             found = self._ids.get(key)
             if found is None:
@@ -207,6 +235,7 @@ class Patcher:
                     module=module,
                     record=self.filter.keeps(name, label),
                     boundary=boundary,
+                    framework=framework,
                 )
             return found
 
@@ -263,11 +292,11 @@ class Patcher:
 
     # -- inside
 
-    def _replace(self, target: Target) -> None:
+    def _replace(self, target: Target, framework: Framework) -> None:
         owner: Any = target.owner
         before = vars(owner).get(target.attribute, ABSENT)
         original = before if before is not ABSENT else inspect.getattr_static(owner, target.attribute)
-        stand_in = self._framework.stand_in(target, original, self)
+        stand_in = framework.stand_in(target, original, self)
         if stand_in is None:
             return
         if isinstance(owner, type):
@@ -312,24 +341,14 @@ class Patcher:
     def _sort_strays(self) -> None:
         """The framework's own modules get the original for good; the user's `from torch import relu` stays timed."""
         for namespace, name, original, stand_in in self._strays():
-            if str(namespace.get("__name__", "")).split(".")[0] == self._framework_name:
+            if str(namespace.get("__name__", "")).split(".")[0] in self._frameworks:
                 namespace[name] = original
             else:
                 self._bindings.append(Binding(namespace, name, original, stand_in))
 
 
-def _framework(name: str, also: Sequence[str]) -> Framework:
-    makers: dict[str, Callable[[Sequence[str]], Framework]] = {"torch": _torch}
-    if name not in makers:
-        raise UsageError(
-            "unknown-framework",
-            f"There is no framework called {name!r} to trace.",
-            suggestion(name, makers) or "Use 'torch'.",
-        )
-    return makers[name](also)
-
-
-def _torch(also: Sequence[str]) -> Framework:
-    from luxmeter.calls.targets.torch_stand_ins import TorchFramework
-
-    return TorchFramework(also)
+def _joined(parts: Sequence[Coverage]) -> Coverage:
+    return Coverage(
+        tuple(name for part in parts for name in part.seen),
+        tuple(entry for part in parts for entry in part.unseen),
+    )

@@ -7,6 +7,7 @@ Format history
    (counters, cost, float ranges; totals in totals mode; absent if the process was killed).
    An event is written when its call ends. Its parent is not written: it is the next event of its thread, in
    order of writing, whose depth is one less and whose time contains it.
+   A callable's words may name its framework; where they do not, it is torch (all there was before).
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class CallableWords:
     label: str = ""  # shown instead of the name where there is a shorter way to write it
     kind: int = CALL
     path: str = ""  # of a module in its model
+    framework: str = ""  # whose it is: "torch", "mindspore"; empty for sections and functions of the user's
 
     @property
     def shown(self) -> str:

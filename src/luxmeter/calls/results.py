@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,10 @@ from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNE
 from luxmeter.calls.table import CallTable, make_table
 from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
 from luxmeter.errors import TraceError, UsageError
+from luxmeter.files import read_json
+
+if TYPE_CHECKING:
+    from luxmeter import Operators
 
 
 class TraceResult:
@@ -40,6 +44,11 @@ class TraceResult:
     def recording(self) -> Recording:
         """Columns of numbers and what they stand for."""
         return read_recording(self._folders, running=self._running)
+
+    @cached_property
+    def _waited(self) -> bool:
+        """Whether the trace waited for the device after each call."""
+        return bool((read_json(self.folder / "trace.json") or {}).get("options", {}).get("sync"))
 
     @property
     def signatures(self) -> list[tuple[str, SignatureWords]]:
@@ -82,6 +91,7 @@ class TraceResult:
         columns = {
             "name": pick([w.name for w in words], e["callable"]),
             "label": pick([w.shown for w in words], e["callable"]),
+            "framework": pick([w.framework for w in words], e["callable"]),
             "path": pick([w.path for w in words], e["callable"]),
             "module": pick([w.path for w in words], e["module"]),
             "section": pick(["", *(w.name for w in words[1:])], e["section"]),
@@ -99,6 +109,9 @@ class TraceResult:
         for name, bit in (("raised", RAISED), ("inside", INSIDE), ("span", SPANNED), ("first", FIRST),
                           ("completed", COMPLETED), ("own", OWN)):  # fmt: skip
             columns[name] = (flags & bit) != 0
+        if not self._waited:  # MindSpore's calls return early on every device
+            late = np.array([w.framework == "mindspore" for w in words], dtype=bool)
+            columns["completed"] &= ~late[e["callable"]]
         return pa.table(columns)
 
     def sql(self, query: str) -> pa.Table:
@@ -125,6 +138,15 @@ class TraceResult:
                     "bad-query", f"duckdb refuses the query: {error}.", "The tables are calls and signatures."
                 ) from error
         return answer
+
+    def operators(self, *, backward: bool = False) -> Operators:
+        """The distinct operators with what they were given, the longest first; with `backward`, those of backward too.
+
+        The operators' room builds on this one, so it is asked through the front door, and only now.
+        """
+        from luxmeter import Operators
+
+        return Operators.of(self, backward=backward)
 
     def cost(self) -> CostReport:
         """What the trace itself cost, from what a call costs on this machine."""

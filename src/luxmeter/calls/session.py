@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import pyarrow as pa
 
@@ -26,6 +26,9 @@ from luxmeter.calls.tree import CallTree
 from luxmeter.calls.words import Words, describer
 from luxmeter.errors import TraceError
 
+if TYPE_CHECKING:
+    from luxmeter import Operators
+
 _lock = threading.RLock()
 _active: Trace | None = None
 
@@ -40,7 +43,7 @@ class Trace:
         self.options = options or TraceOptions()
         self.running = False
         self.folder: Path | None = None
-        self._owns_folder = False
+        self._owns_folder = self._paused_by_budget = self._child = False
         self._recorder: Any = None
         self._words: Words = Words(Arguments())
         self._patcher: Any = None
@@ -48,9 +51,7 @@ class Trace:
         self._cost = cost.CallCost(0.0, 0.0)
         self._started_ns = self._stopped_ns = 0
         self._started_at = 0.0
-        self._paused_by_budget = False
         self._token: children.Token | None = None
-        self._child = False
         self._result: TraceResult | None = None
 
     # -- start and stop
@@ -95,7 +96,7 @@ class Trace:
             signatures=options.signatures,
             strides=options.strides,
             totals=options.totals,
-            completed=computing.synchronize is None,
+            completed=computing.completes,
             max_signatures=options.max_signatures,
             max_pending=options.max_pending,
             on_signature=self._words.on_signature,
@@ -116,6 +117,7 @@ class Trace:
                 only=tuple(options.only),
                 skip=tuple(options.skip),
                 framework=options.framework,
+                waits=options.sync,
             )
         self._cost = cost.measure(
             self._core,
@@ -146,8 +148,7 @@ class Trace:
             if not self.running:
                 return self
             self._recorder.stop()
-            self._stopped_ns = self._core.now_ns()
-            self.running = False
+            self._stopped_ns, self.running = self._core.now_ns(), False
             try:
                 if self._patcher is not None:
                     self._patcher.remove()
@@ -185,9 +186,7 @@ class Trace:
             "started_at": self._started_at,
             "started_ns": self._started_ns,
             "elapsed_ns": (self._stopped_ns or self._core.now_ns()) - self._started_ns,
-            "float_ranges": [
-                [n, [list(pair) for pair in pairs]] for n, pairs in self._recorder.float_ranges().items()
-            ],
+            "float_ranges": [[n, [*map(list, pairs)]] for n, pairs in self._recorder.float_ranges().items()],
             "totals": [[*row[:-1], list(memoryview(row[-1]).cast("I"))] for row in self._recorder.totals()],
         }
 
@@ -268,6 +267,10 @@ class Trace:
     def sql(self, query: str) -> Any:
         """A query through duckdb on the tables `calls` and `signatures`."""
         return self.result.sql(query)
+
+    def operators(self, *, backward: bool = False) -> Operators:
+        """The distinct operators with what they were given, to save, replay and benchmark."""
+        return self.result.operators(backward=backward)
 
     def cost(self) -> cost.CostReport:
         """What the trace itself cost."""
@@ -364,8 +367,7 @@ def start_in_child(token: children.Token | None) -> Trace | None:
     if token is None or _active is not None or not Path(token.folder).is_dir():
         return None
     joined = Trace(make_options(token.settings()))
-    joined._token = token
-    joined._child = True
+    joined._token, joined._child = token, True
     return joined.start()
 
 
@@ -385,10 +387,8 @@ def _after_fork() -> None:
 
 def _at_exit() -> None:
     if _active is not None:
-        if _active._child:
-            _active.finish_child()
-        else:
-            _active.stop()
+        end: Any = _active.finish_child if _active._child else _active.stop
+        end()
     folders.remove_temporary()
 
 

@@ -40,10 +40,11 @@ class Row:
     dispatch_ns: int | None = (
         None  # part of total_ns until the calls returned; differs on an asynchronous device
     )
+    framework: str = ""  # "torch" or "mindspore"; empty for sections, threads, ranks and functions of yours
 
 
 BY = ("api", "signature", "module", "section", "thread", "rank")
-Named = tuple[str, str]
+Named = tuple[str, str, str]  # name, detail, framework
 
 
 class CallTable:
@@ -81,15 +82,16 @@ class CallTable:
         from luxmeter.render.tables import print_table
 
         detailed = any(row.detail for row in self.rows[:top])
-        columns = [self.by, *(["of"] if detailed else []), "n", "total ms", "self ms", "mean us", "p50 us",
+        several = any(row.framework not in ("", "torch") for row in self.rows)
+        columns = [self.by, *(["framework"] if several else []), *(["of"] if detailed else []), "n", "total ms", "self ms", "mean us", "p50 us",
                    "p95 us", "max us", "first us", "share"]  # fmt: skip
         shown = [
-            [row.name, *([row.detail[:60]] if detailed else []), f"{row.n:,}", _fixed(row.total_ns, 1e6),
+            [row.name, *([row.framework] if several else []), *([row.detail[:60]] if detailed else []), f"{row.n:,}", _fixed(row.total_ns, 1e6),
              _fixed(row.self_ns, 1e6), _fixed(row.mean_ns, 1e3), _fixed(row.p50_ns, 1e3), _fixed(row.p95_ns, 1e3),
              _fixed(row.max_ns, 1e3), _fixed(row.first_ns, 1e3), f"{row.share:6.1%}"]
             for row in self.rows[:top]
         ]  # fmt: skip
-        first = 2 if detailed else 1
+        first = 1 + several + detailed
         widths = [
             max(len(columns[i]), *(len(row[i]) for row in shown), 0) for i in range(first, len(columns))
         ]
@@ -106,9 +108,10 @@ class CallTable:
     @classmethod
     def from_live(cls, rows: Sequence[tuple[int, ...]], callables: Sequence[CallableWords]) -> CallTable:
         """From the recorder's running totals, by API."""
-        sums: dict[str, list[int]] = {}
+        sums: dict[tuple[str, str], list[int]] = {}
         for number, n, total, child, low, high, raised in rows:
-            known = sums.setdefault(callables[number].shown, [0, 0, 0, low, high, 0])
+            words = callables[number]
+            known = sums.setdefault((words.shown, words.framework), [0, 0, 0, low, high, 0])
             known[0] += n
             known[1] += total
             known[2] += child
@@ -119,8 +122,8 @@ class CallTable:
         return cls(
             [
                 Row(name, n, total, total - child, total / n, low, None, None, None, high, None,
-                    (total - child) / whole, raised=raised)
-                for name, (n, total, child, low, high, raised) in sums.items()
+                    (total - child) / whole, raised=raised, framework=framework)
+                for (name, framework), (n, total, child, low, high, raised) in sums.items()
             ]
         )  # fmt: skip
 
@@ -180,23 +183,23 @@ def chosen_events(by: str, flags: Numbers, kinds: Numbers, modules: Numbers) -> 
 
 
 def namer(recording: Recording, by: str) -> Callable[[int, int, int, int], Named]:
-    """(callable, signature, thread, process) -> name and detail of the group it belongs to."""
+    """(callable, signature, thread, process) -> name, detail and framework of the group it belongs to."""
     callables, signatures, processes = recording.callables, recording.signatures, recording.processes
     if by == "signature":
-        return lambda c, s, t, p: (callables[c].shown, str(signatures[s]) if s else "")
+        return lambda c, s, t, p: (callables[c].shown, str(signatures[s]) if s else "", callables[c].framework)
     if by == "module":
-        return lambda c, s, t, p: (callables[c].path, callables[c].name)
+        return lambda c, s, t, p: (callables[c].path, callables[c].name, callables[c].framework)
     if by == "thread":
         several = len(processes) > 1
 
         def thread(c: int, s: int, t: int, p: int) -> Named:
             name = processes[p].threads.get(t, f"thread {t}")
-            return (f"{name} (process {processes[p].pid})" if several else name), ""
+            return (f"{name} (process {processes[p].pid})" if several else name), "", ""
 
         return thread
     if by == "rank":
-        return lambda c, s, t, p: (f"rank {processes[p].rank}", "")
-    return lambda c, s, t, p: (callables[c].shown, "")
+        return lambda c, s, t, p: (f"rank {processes[p].rank}", "", "")
+    return lambda c, s, t, p: (callables[c].shown, "", callables[c].framework)
 
 
 def _kinds(recording: Recording) -> Numbers:
@@ -248,14 +251,14 @@ def _rows(
     ]
     whole = int(sums[1].sum()) or 1
     rows = []
-    for i, (name, detail) in enumerate(named):
+    for i, (name, detail, framework) in enumerate(named):
         part = ordered[begin[i] : begin[i] + n[i]]
         total, self_ns, waited, raised = (int(s[i]) for s in sums)
         p50, p95, p99 = (int(part[_rank_of(p, len(part))]) for p in (50, 95, 99))
         first = int(duration[by_time[begin[i]]])
         rows.append(
             Row(name, int(n[i]), total, self_ns, total / int(n[i]), int(part[0]), p50, p95, p99, int(part[-1]), first,
-                self_ns / whole, detail, raised, total - waited)
+                self_ns / whole, detail, raised, total - waited, framework)
         )  # fmt: skip
     return rows
 

@@ -58,7 +58,7 @@ def _row(named: Named, rows: list[TotalsRow], whole: int) -> Row:
     waited = sum(t.wait_ns for t in rows)
     return Row(
         named[0], n, total, own, total / n, low, p50, p95, p99, high, first[0] if first else None, own / whole,
-        named[1], raised, total - waited,
+        named[1], raised, total - waited, named[2],
     )  # fmt: skip
 
 

@@ -17,6 +17,22 @@ if TYPE_CHECKING:
     from luxmeter.calls.core._core import Recorder
 
 OWN_NAME = "(luxmeter)"
+# Floats are left out of a signature's key: 200 steps of Adam are one signature. Here they decide the size of the result.
+SHAPED_BY_FLOATS = frozenset(
+    {
+        "torch.arange",
+        "torch.range",
+        *(
+            f"torch.nn.functional.{name}"
+            for name in ("interpolate", "upsample", "upsample_nearest", "upsample_bilinear")
+        ),
+        *(
+            f"torch.nn.functional.fractional_max_pool{n}d{more}"
+            for n in (2, 3)
+            for more in ("", "_with_indices")
+        ),
+    }
+)
 Describer: TypeAlias = dict[str, Callable[[Any], Any]]
 
 
@@ -48,11 +64,14 @@ class Words:
         module: bool = False,
         record: bool = True,
         boundary: bool = False,
+        framework: str = "",
     ) -> int:
         """A new callable id."""
         assert self._recorder is not None
-        number = self._recorder.add_callable(name, kind=kind, module=module, record=record, boundary=boundary)
-        words = CallableWords(name, label, kind, path)
+        number = self._recorder.add_callable(
+            name, kind=kind, module=module, record=record, boundary=boundary, floats=name in SHAPED_BY_FLOATS
+        )
+        words = CallableWords(name, label, kind, path, framework)
         if number == len(self.callables):
             self.callables.append(words)
         else:  # another thread was between the two lines
@@ -115,6 +134,7 @@ class Words:
                         "label": words.label,
                         "kind": words.kind,
                         "path": words.path,
+                        "framework": words.framework,
                     }
                 )
         for number, signature in list(self.signatures.items()):
@@ -141,9 +161,14 @@ class Words:
         return True
 
 
+def _default(told: dict[str, Any]) -> str:
+    """Of traces from before there was a second framework."""
+    return "" if told["kind"] == SECTION else "torch"
+
+
 def describer(framework: str | None, *, facts: bool) -> Describer:
     """How `signature.describe` looks into the framework's values."""
-    if framework != "torch":
+    if framework not in ("auto", "torch"):
         return {}
     from luxmeter import signature_torch
 
@@ -165,7 +190,7 @@ def read_lines(
             continue
         if "callable" in told:
             callables[told["callable"]] = CallableWords(
-                told["name"], told["label"], told["kind"], told["path"]
+                told["name"], told["label"], told["kind"], told["path"], told.get("framework", _default(told))
             )
         elif "signature" in told:
             general = told.get("general", False)

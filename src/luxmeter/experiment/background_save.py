@@ -85,6 +85,12 @@ def writer_of(folder: Path) -> BackgroundWriter:
     return _by_folder.setdefault(str(folder.absolute()), BackgroundWriter())
 
 
+def wait_for_all() -> None:
+    """Return when everything that was submitted so far is written."""
+    for writer in list(_writers):
+        writer.wait()
+
+
 def _after_fork() -> None:
     """The thread stayed in the parent, which writes what it has; the child begins with nothing to do."""
     for writer in list(_writers):

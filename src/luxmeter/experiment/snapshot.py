@@ -9,17 +9,29 @@ holds the code that ran wherever it is copied.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-MOST_UNTRACKED_BYTES = 1 << 20  # a larger file that git does not track is data, not code: named, not kept
+MOST_UNTRACKED_BYTES = (
+    1 << 20
+)  # a larger file that git does not track, or a binary one, is data, not code: named, not kept
+
+MOST_UNTRACKED_FILES = 2000
+_SOURCE = (
+    ".py", ".pyi", ".ipynb", ".sh", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".pyx", ".rs",
+    ".yaml", ".yml", ".toml", ".cfg", ".ini", ".json",
+)  # fmt: skip
+_OURS = re.compile(
+    r"(^|/)(\.luxmeter|luxmeter-runs|__pycache__)/"
+)  # labs, records and what Python makes: no code
 
 
 @dataclass(frozen=True)
@@ -42,21 +54,23 @@ def take(run_id: str, folder: Path, put_blob: Callable[[bytes], str]) -> Snapsho
     return Snapshot(str(root), keep_files(imported_files(root), root, put_blob), git)
 
 
-def imported_files(root: Path) -> list[Path]:
-    """The source files below `root` that are imported now, the main script among them; installed packages left out."""
-    installed = [Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib")]
+def imported_files(root: Path, *, known: Collection[str] = ()) -> list[Path]:
+    """The source files below `root` that are imported now, the main script among them; installed packages left out.
+
+    Modules whose names are `known` are passed over.
+    """
+    top = os.path.join(root, "")  # noqa: PTH118  (thousands of modules: texts are compared, not paths)
+    paths = sysconfig.get_paths()
+    installed = tuple(os.path.join(paths[name], "") for name in ("stdlib", "purelib", "platlib"))  # noqa: PTH118
     found = set()
-    for module in list(sys.modules.values()):
+    for module in [module for name, module in list(sys.modules.items()) if name not in known]:
         name = getattr(module, "__file__", None)
         if not isinstance(name, str) or not name.endswith((".py", ".ipynb")):
             continue
-        path = Path(name).absolute()
-        if (
-            path.is_relative_to(root)
-            and not any(path.is_relative_to(place) for place in installed)
-            and path.is_file()
-        ):
-            found.add(path)
+        if not name.startswith("/"):
+            name = str(Path(name).absolute())
+        if name.startswith(top) and not name.startswith(installed) and Path(name).is_file():
+            found.add(Path(name))
     return sorted(found)
 
 
@@ -91,65 +105,129 @@ def git_snapshot(root: Path, run_id: str) -> dict[str, Any] | None:
 
 
 def _git_snapshot(root: Path, run_id: str) -> dict[str, Any]:
-    head = _git(root, "rev-parse", "--verify", "--quiet", "HEAD", check=False) or None
-    branch = _git(root, "symbolic-ref", "--quiet", "--short", "HEAD", check=False) or None
-    with tempfile.TemporaryDirectory(prefix="luxmeter-") as place:
-        index = Path(place) / "index"
-        ours = {"GIT_INDEX_FILE": str(index)}
-        real = root / _git(root, "rev-parse", "--git-path", "index")
-        if real.is_file():
-            # With the stamps of the user's index git reads again only what has changed.
-            shutil.copy2(real, index)
-        _git(root, "add", "--update", "--", ".", env=ours)
-        untracked = [
-            name
-            for name in _git(root, "ls-files", "-z", "--others", "--exclude-standard", env=ours).split("\0")
-            if name
-        ]
-        small, left_out = _small_enough(root, untracked)
-        if small:
-            _git(
-                root,
-                "add",
-                "--pathspec-from-file=-",
-                "--pathspec-file-nul",
-                "--",
-                env=ours,
-                given="\0".join(small),
-            )
-        tree = _git(root, "write-tree", env=ours)
-    clean = head is not None and tree == _git(root, "rev-parse", f"{head}^{{tree}}")
-    who = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _WHO.items()}
-    parents = ["-p", head] if head else []
-    commit = _git(root, "commit-tree", tree, *parents, "-m", f"luxmeter run {run_id}", env=who)
+    # Few commands: each costs some milliseconds, and the first looks at every file already.
+    seen = _read_status(_git(root, *_STATUS))
+    small, left_out = _small_enough(root, seen.untracked)
+    real, head_tree = _index_and_tree(root, seen.head)
+    tree = (
+        _tree_of(root, real, [*seen.changed, *small]) if seen.changed or small or not head_tree else head_tree
+    )
+    clean = seen.head is not None and tree == head_tree
     ref = f"refs/luxmeter/{run_id}"
+    if clean and seen.head is not None:
+        commit = seen.head
+    else:
+        who = {
+            f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _WHO.items()
+        }
+        parents = ["-p", seen.head] if seen.head else []
+        commit = _git(root, "commit-tree", tree, *parents, "-m", f"luxmeter run {run_id}", env=who)
     _git(root, "update-ref", "--no-deref", ref, commit)
+    changed = not clean and seen.head is not None
     return {
-        "commit": head,
-        "branch": branch,
+        "commit": seen.head,
+        "branch": seen.branch,
         "dirty": not clean,
         "snapshot": commit,
         "tree": tree,
         "ref": ref,
         "untracked": small,
         "left_out": left_out,
-        "diff": ""
-        if clean or head is None
-        else _git(root, "diff", "--no-color", "--no-ext-diff", head, tree),
+        "diff": _git(root, "diff", "--no-color", "--no-ext-diff", seen.head or "", tree) if changed else "",
     }
+
+
+_STATUS = (
+    "-c", "status.submoduleSummary=false", "status", "--porcelain=v2", "--branch", "-z", "--no-renames",
+    "--no-ahead-behind", "--untracked-files=all", "--ignore-submodules=dirty",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Status:
+    head: str | None
+    branch: str | None
+    changed: list[str]
+    untracked: list[str]
+
+
+def _read_status(text: str) -> _Status:
+    """Out of `git status --porcelain=v2 --branch -z`: a record an entry, the path behind a fixed number of words."""
+    facts: dict[str, str] = {}
+    changed: list[str] = []
+    untracked: list[str] = []
+    for record in text.split("\0"):
+        if record.startswith("# branch."):
+            name, _, value = record[len("# branch.") :].partition(" ")
+            facts[name] = value
+        elif record.startswith("1 "):
+            changed.append(record.split(" ", 8)[8])
+        elif record.startswith("u "):  # a conflict that is not resolved
+            changed.append(record.split(" ", 10)[10])
+        elif record.startswith("? "):
+            untracked.append(record[2:])
+    head, branch = facts.get("oid", "(initial)"), facts.get("head", "(detached)")
+    return _Status(
+        None if head == "(initial)" else head, None if branch == "(detached)" else branch, changed, untracked
+    )
+
+
+def _index_and_tree(root: Path, head: str | None) -> tuple[Path, str]:
+    """Where the user's index is, and the tree of the commit."""
+    found = _git(root, "rev-parse", "--git-path", "index", *([f"{head}^{{tree}}"] if head else []))
+    lines = found.split("\n")
+    return root / lines[0], lines[1] if head else ""
+
+
+def _tree_of(root: Path, index: Path, paths: list[str]) -> str:
+    """A tree of the working files: the user's index, copied, with the files that differ from it taken in."""
+    with tempfile.TemporaryDirectory(prefix="luxmeter-") as place:
+        private = Path(place) / "index"
+        ours = {"GIT_INDEX_FILE": str(private)}
+        if index.is_file():
+            shutil.copy2(index, private)
+        if paths:
+            _git(
+                root,
+                "update-index",
+                "--add",
+                "--remove",
+                "-z",
+                "--stdin",
+                env=ours,
+                given="\0".join(paths) + "\0",
+            )
+        return _git(root, "write-tree", env=ours)
 
 
 _WHO = {"NAME": "luxmeter", "EMAIL": "luxmeter@localhost"}
 
 
 def _small_enough(root: Path, names: list[str]) -> tuple[list[str], list[str]]:
-    small: list[str] = []
-    left_out: list[str] = []
+    """Of the files that git does not track, those that may be code, and those left out. Where there are very many,
+    most are data: then only what has the ending of a source file is code."""
+    names = [name for name in names if not _OURS.search(name)]
+    if len(names) > MOST_UNTRACKED_FILES:
+        code = [name for name in names if name.endswith(_SOURCE)][:MOST_UNTRACKED_FILES]
+        small, left_out = _small_enough(root, code)
+        return small, [*left_out, f"... and {len(names) - len(code)} more files"]
+    small = []
+    left_out = []
     for name in names:
         path = root / name
         regular = path.is_file() and not path.is_symlink()
-        (small if regular and path.stat().st_size <= MOST_UNTRACKED_BYTES else left_out).append(name)
+        is_code = regular and path.stat().st_size <= MOST_UNTRACKED_BYTES and not _is_binary(path)
+        (small if is_code else left_out).append(name)
     return small, left_out
+
+
+def _is_binary(path: Path) -> bool:
+    """By git's own measure: a zero byte at the beginning. Such a file, untracked, is what a run made, not code."""
+    try:
+        with path.open("rb") as file:
+            return b"\0" in file.read(8000)
+    except OSError:
+        return True
 
 
 def _git(

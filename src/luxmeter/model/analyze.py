@@ -12,10 +12,11 @@ from torch import nn
 from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.model.inputs import CallArguments, arguments_for, batch_of, dtype_named
 from luxmeter.model.misfit import explain
-from luxmeter.model.optimizers import OptimizerCost, Weight, cost_of_optimizer
+from luxmeter.model.optimizers import OptimizerCost, cost_of_optimizer
 from luxmeter.model.passes import Pass, run
 from luxmeter.model.records import Memory, ModelCost
-from luxmeter.model.tree import module_rows, operator_rows, sums_of, unknown_rows
+from luxmeter.model.training import Later, TrainingStep
+from luxmeter.model.tree import module_rows, sums_of
 from luxmeter.model.watch import shapes_of, tensors_in
 
 
@@ -26,7 +27,7 @@ def analyze(
     input_size: Any = None,
     input_dtype: Any = None,
     kwargs: Mapping[str, Any] | None = None,
-    backward: bool = True,
+    backward: bool | None = None,
     optimizer: Any = "adamw",
     loss: Callable[[Any], torch.Tensor] | None = None,
     dtype: Any = None,
@@ -40,7 +41,8 @@ def analyze(
     `input_size` gives sizes instead (`input_dtype` their type). Nothing is computed: the model runs on tensors
     without data (`device="meta"`), and for real only where it looks at values (`device="auto"`) or on `"cpu"`.
     FLOPs are twice the MACs and element-wise work. `dtype` analyses the model as if its weights had that type.
-    `backward` counts a training step too; `optimizer` is a name, class or instance whose state memory is added.
+    A training step is counted when something of it is first looked at; until then the result holds on to the model
+    (`backward=True` counts it at once, `backward=False` never). `optimizer`, a name, class or instance, adds its state.
     `latency=True` measures forward passes in evaluation; `latency=[1, 8, 32]` for each of these batch sizes.
     The model, its gradients, hooks, buffers and mode, and the process's random state stay as they were.
     """
@@ -54,18 +56,21 @@ def analyze(
     wanted = None if dtype is None else dtype_named(dtype)
     notes: list[str] = []
     forward = _somewhere(inner, call, device, notes, training=False, dtype=wanted)
-    training, step = None, None
-    if backward:
-        training = _training(inner, call, forward, notes, dtype=wanted, loss=loss)
-        step = cost_of_optimizer(forward.params.values(), optimizer) if optimizer is not None else None
-    cost = _assembled(inner, call, forward, training, step, name or type(inner).__name__, wanted, notes)
+    step = None
+    if backward is not False and optimizer is not None:
+        step = cost_of_optimizer(forward.params.values(), optimizer)
+    cost = _counted(inner, call, forward, step, name or type(inner).__name__, wanted)
+    training = None if backward is False else TrainingStep(inner, call, wanted, loss)
+    later = Later(cost, forward, training, step, notes)
+    if backward is not None or loss is not None:
+        later()
     if latency:
         from luxmeter.model.latency import measured
 
         sizes = () if latency is True else tuple(latency)
         outer = inner if isinstance(inner, _FunctionModel) else model
         cost = measured(cost, inner, outer, call, batch_sizes=sizes, dtype=wanted)
-    object.__setattr__(cost, "seconds", time.perf_counter() - started)
+    cost.fill(seconds=time.perf_counter() - started)
     return cost
 
 
@@ -151,100 +156,46 @@ def _somewhere(
     return result
 
 
-def _training(
+def _counted(
     model: nn.Module,
     call: CallArguments,
     forward: Pass,
-    notes: list[str],
-    *,
-    dtype: torch.dtype | None,
-    loss: Any,
-) -> Pass | None:
-    """A training step on the same tensors as the forward pass; in evaluation mode if training mode does not run."""
-    try:
-        result = run(model, call, training=True, on_meta=forward.on_meta, dtype=dtype, loss=loss)
-    except LuxmeterError:
-        raise
-    except Exception as problem:  # noqa: BLE001 - a user's model may raise anything; it is noted
-        try:
-            result = run(
-                model, call, training=True, on_meta=forward.on_meta, dtype=dtype, loss=loss, train_mode=False
-            )
-        except Exception as second:  # noqa: BLE001 - likewise
-            notes.append(
-                f"backward is not counted: {type(second).__name__}: {str(second).splitlines()[0][:160]}"
-            )
-            return None
-        notes.append(
-            f"backward is counted in evaluation mode: in training mode {str(problem).splitlines()[0][:160]}"
-        )
-    if not result.has_gradients:
-        notes.append("backward is not counted: no result of the model has a gradient")
-        return None
-    return result
-
-
-def _assembled(
-    model: nn.Module,
-    call: CallArguments,
-    forward: Pass,
-    training: Pass | None,
     step: OptimizerCost | None,
     name: str,
     dtype: torch.dtype | None,
-    notes: list[str],
 ) -> ModelCost:
+    """All that the forward pass tells; what training costs stays open."""
     sums = sums_of(forward.watch.root, backward=False)
-    back = sums_of(training.watch.root, backward=True) if training is not None else None
     _, macs, flops, moved = sums.total[-1]
     weights = list({w.key: w for w in forward.params.values()}.values())
-    return ModelCost(
+    weight_bytes = sum(w.size_bytes for w in weights)
+    memory = Memory.open(
+        weight_bytes=weight_bytes,
+        buffer_bytes=forward.buffer_bytes,
+        input_bytes=forward.input_bytes,
+        gradient_bytes=sum(w.size_bytes for w in weights if w.trains),
+        optimizer=step.name if step is not None else "",
+        optimizer_bytes=step.state_bytes if step is not None else 0,
+        forward_activation_bytes=forward.made_bytes,
+        forward_peak_bytes=weight_bytes + forward.buffer_bytes + forward.input_bytes + forward.peak_bytes,
+        trained_tensors=sum(w.trains for w in weights),
+    )
+    return ModelCost.open(
         name=name,
         params=sum(w.size for w in weights),
         trainable_params=sum(w.size for w in weights if w.trains),
         buffers=sum(dict(forward.buffers.values()).values()),
         macs=macs,
         flops=flops,
-        backward_macs=back.total[-1][1] if back is not None else None,
-        backward_flops=back.total[-1][2] if back is not None else None,
         optimizer_flops=step.flops if step is not None else None,
         moved_bytes=moved,
-        memory=_memory(weights, forward, training, step),
-        modules=module_rows(model, forward, sums, training, back),
-        operators=operator_rows(forward, training),
-        unknown_ops=unknown_rows(model, forward, training),
+        memory=memory,
+        modules=module_rows(forward, sums),
         device="meta" if forward.on_meta else "cpu",
         dtype=str(dtype or _dtype_of(model)).removeprefix("torch."),
         batch=batch_of(call),
         input_shapes=shapes_of((call.args, call.kwargs)),
         output_shapes=forward.output_shapes,
-        notes=tuple(notes),
-    )
-
-
-def _memory(
-    weights: list[Weight], forward: Pass, training: Pass | None, step: OptimizerCost | None
-) -> Memory:
-    weight_bytes = sum(w.size_bytes for w in weights)
-    at_rest = weight_bytes + forward.buffer_bytes + forward.input_bytes
-    state_bytes = step.state_bytes if step is not None else 0
-    gradient_bytes = sum(w.size_bytes for w in weights if w.trains)
-    peak = None
-    if training is not None:
-        stepping = gradient_bytes + (step.step_peak_bytes if step is not None else 0)
-        peak = at_rest + state_bytes + max(training.peak_bytes, stepping)
-    return Memory(
-        weight_bytes=weight_bytes,
-        buffer_bytes=forward.buffer_bytes,
-        input_bytes=forward.input_bytes,
-        gradient_bytes=gradient_bytes,
-        optimizer=step.name if step is not None else "",
-        optimizer_bytes=state_bytes,
-        forward_activation_bytes=forward.made_bytes,
-        forward_peak_bytes=at_rest + forward.peak_bytes,
-        training_activation_bytes=training.saved_bytes if training is not None else None,
-        training_peak_bytes=peak,
-        trained_tensors=sum(w.trains for w in weights),
     )
 
 

@@ -15,7 +15,7 @@ from luxmeter.flops import Cost, cost_of, moved_bytes, version
 from luxmeter.flops.names import CREATES
 from luxmeter.model.lifetimes import Lifetimes
 from luxmeter.model.shortcuts import SHORTCUTS
-from luxmeter.model.watch import CallNode, Watch, shapes_of
+from luxmeter.model.watch import Watch, shapes_of
 
 SMALL = 1 << 20  # elements a tensor may have and keep its data while the rest is without
 _KEPT_MOST = 20_000
@@ -26,6 +26,7 @@ _META = torch.device("meta")
 class _Kind(NamedTuple):
     """What is always true of an operator."""
 
+    func: Any  # held, so that its identity stays its own
     name: str
     fresh: bool  # every result is a new tensor
     free: bool  # views and the like: nothing moved
@@ -44,7 +45,8 @@ class _Known(NamedTuple):
     reason: str
 
 
-_kinds: dict[Any, _Kind] = {}
+# By identity: an operator's own hash is computed in Python, as long as the rest of a step takes.
+_kinds: dict[int, _Kind] = {}
 _known: dict[Any, _Known] = {}
 _known_version = -1
 
@@ -81,35 +83,38 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False  # the guard would import the whole compiler at the first operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        kind = _kinds.get(func)
+        kind = _kinds.get(id(func))
         if kind is None:
-            kind = _kinds[func] = _kind_of(func)
+            kind = _kinds[id(func)] = _kind_of(func)
         if kind.free:  # a view makes and moves nothing
-            return func(*args, **kwargs)
+            return func(*args, **kwargs) if kwargs else func(*args)
+        kwargs = kwargs or {}
         if kind.creates:
-            empty = kind.name == "aten::empty" and kwargs.get("device") == _META
-            out = func(*args, **kwargs) if empty else self._run(func, kind, args, kwargs)[0]
+            if kind.name == "aten::empty" and kwargs.get("device") == _META:
+                if args[0] == [0] and not _is_grad_enabled():
+                    return _no_elements(kwargs.get("dtype") or torch.get_default_dtype())
+                out = func(*args, **kwargs)
+            else:
+                out = self._run(func, kind, args, kwargs)[0]
             self._made(out)
             return out
         if kind.name == "aten::_safe_softmax" and self.stop_at_attention:
             raise AttentionSeen
         form = _form((args, tuple(kwargs.items())) if kwargs else args)
-        key = None if form is None else (func, form)
-        known = _known.get(key) if key is not None else None
-        if known is not None:  # only operators on tensors without data are remembered
-            if known.results is not None:
-                out = _made(known.results)
-            else:
-                out = args[0] if kind.in_place else func(*args, **kwargs)
-        else:
+        known = _known.get((id(func), form)) if form is not None else None
+        if known is None:
             out, args, kwargs, remember = self._run(func, kind, args, kwargs)
             known = _learn(func, kind, args, kwargs, out)
-            if remember and key is not None:
+            if remember and form is not None:
                 if len(_known) >= _KEPT_MOST:
                     _known.clear()
-                _known[key] = known if kind.fresh else known._replace(results=None)
-        self._count(kind, known, args, kwargs, out)
+                _known[id(func), form] = known if kind.fresh else known._replace(results=None)
+        elif known.results is not None:  # only operators on tensors without data are remembered
+            out = _made(known.results)
+        else:
+            out = args[0] if kind.in_place else func(*args, **kwargs)
+        if not self.paused:
+            self._count(kind, known, args, kwargs, out)
         return out
 
     def _run(self, func: Any, kind: _Kind, args: Any, kwargs: Any) -> tuple[Any, Any, Any, bool]:
@@ -127,29 +132,41 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out, args, kwargs, not with_data
 
     def _count(self, kind: _Kind, known: _Known, args: Any, kwargs: Any, out: Any) -> None:
-        if self.paused:
-            return
-        node = self._made(out)
-        macs, flops = known.cost if known.cost is not None else (0, 0)
-        node.add(kind.name, self.watch.backward, macs, flops, known.moved_bytes)
-        if known.cost is None:
-            unknown = self.unknown.setdefault(kind.name, Unknown(known.reason, [], [], []))
-            unknown.calls.append(1)
-            if len(unknown.shapes) < 4 and (shapes := shapes_of((args, kwargs))) not in unknown.shapes:
-                unknown.shapes.append(shapes)
-            if (path := self.watch.path()) not in unknown.modules:
-                unknown.modules.append(path)
-
-    def _made(self, out: Any) -> CallNode:
-        """Note the memory of results; says whose they are."""
-        node = self.watch.node()
-        if isinstance(out, torch.Tensor):
+        watch = self.watch
+        node = watch.node() if watch.backward else watch.innermost()
+        if kind.in_place:
+            made = 0
+        elif type(out) is torch.Tensor:
             made = self.lifetimes.saw(out)
         else:
-            made = sum(self.lifetimes.saw(t) for t in _flat(out))
-        if not self.watch.backward:
+            made = sum([self.lifetimes.saw(t) for t in _flat(out)])
+        if made and not watch.backward:
             node.made_bytes += made
-        return node
+        macs, flops = known.cost or (0, 0)
+        totals = node.costs.get(name := (kind.name, watch.backward))
+        if totals is None:
+            node.costs[name] = [1, macs, flops, known.moved_bytes]
+        else:
+            totals[0] += 1
+            totals[1] += macs
+            totals[2] += flops
+            totals[3] += known.moved_bytes
+        if known.cost is None:
+            self._note_unknown(kind.name, known.reason, args, kwargs)
+
+    def _note_unknown(self, name: str, reason: str, args: Any, kwargs: Any) -> None:
+        unknown = self.unknown.setdefault(name, Unknown(reason, [], [], []))
+        unknown.calls.append(1)
+        if len(unknown.shapes) < 4 and (shapes := shapes_of((args, kwargs))) not in unknown.shapes:
+            unknown.shapes.append(shapes)
+        if (path := self.watch.path()) not in unknown.modules:
+            unknown.modules.append(path)
+
+    def _made(self, out: Any) -> None:
+        """Note the memory of new tensors."""
+        made = sum(self.lifetimes.saw(t) for t in _flat(out))
+        if not self.watch.backward:
+            self.watch.node().made_bytes += made
 
 
 def _drop_stale() -> None:
@@ -162,7 +179,7 @@ def _drop_stale() -> None:
 def _kind_of(func: Any) -> _Kind:
     if not isinstance(func, torch._ops.OpOverload):  # a higher order operator
         name = func.name() if callable(getattr(func, "name", None)) else str(getattr(func, "_name", func))
-        return _Kind(f"higher_order::{name}", False, False, False, False, False, False)
+        return _Kind(func, f"higher_order::{name}", False, False, False, False, False, False)
     name = str(func.name()).partition(".")[0]  # type: ignore[no-untyped-call]
     fresh = all(r.alias_info is None for r in func._schema.returns) and bool(func._schema.returns)
     needs_data = torch.Tag.data_dependent_output in func.tags
@@ -180,7 +197,7 @@ def _kind_of(func: Any) -> _Kind:
     takes_device = any(a.name == "device" for a in func._schema.arguments)
     in_place = name.endswith("_") and torch.Tag.pointwise in func.tags
     creates = name in CREATES and name != "aten::fill" and not name.endswith("_")
-    return _Kind(name, fresh and not free, free, needs_data, takes_device, in_place, creates)
+    return _Kind(func, name, fresh and not free, free, needs_data, takes_device, in_place, creates)
 
 
 def _form(value: Any) -> Any:
@@ -192,29 +209,50 @@ def _form(value: Any) -> Any:
             if not item.is_meta:
                 return None
             parts.append((item.shape, item.stride(), item.dtype))
-        elif t is int or item is None or t is bool or t is str:
+        elif t in _AS_THEY_ARE:
             parts.append(item)
-        elif t is float:
-            parts.append((t, item))
         elif t is list or t is tuple:
-            inside = _form(item)
+            inside = tuple(item) if item and type(item[0]) is int else _form(item)  # all of them, then
             if inside is None:
                 return None
             parts.append(inside)
-        elif t in (torch.dtype, torch.device, torch.layout, torch.memory_format):
-            parts.append(item)
+        elif t is float:
+            parts.append((t, item))
         else:
             return None
     return tuple(parts)
 
 
+_AS_THEY_ARE = frozenset(
+    (int, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+)
+
+
 def _made(form: Any) -> Any:
     """New meta tensors of the remembered form."""
-    if type(form[0]) is int or form[0] is None:
-        return torch.empty_strided(form[1], form[2], dtype=form[3], device=_META)
-    return tuple(
-        None if f is None else torch.empty_strided(f[1], f[2], dtype=f[3], device=_META) for f in form[1]
-    )
+    if form[0] != "several":
+        return _empty_strided(form[1], form[2], dtype=form[3], device=_META)
+    return tuple([None if f is None else _one(f) for f in form[1]])
+
+
+def _one(form: Any) -> torch.Tensor:
+    if form[1] == _NO_ELEMENTS and not _is_grad_enabled():
+        return _no_elements(form[3])
+    return _empty_strided(form[1], form[2], dtype=form[3], device=_META)
+
+
+def _no_elements(dtype: torch.dtype) -> torch.Tensor:
+    """What batch norm keeps for a backward pass that will not come: one for all, it is never looked at."""
+    shared = _nothing.get(dtype)
+    if shared is None:
+        shared = _nothing[dtype] = torch.empty(0, dtype=dtype, device=_META)
+    return shared
+
+
+_NO_ELEMENTS = (0,)
+_nothing: dict[torch.dtype, torch.Tensor] = {}
+_empty_strided = torch.empty_strided
+_is_grad_enabled = torch.is_grad_enabled
 
 
 def form_of(out: Any) -> Any:

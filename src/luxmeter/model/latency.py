@@ -53,7 +53,7 @@ def measured(
     by_size = {b.batch: b for b in batches}
     wanted = [by_size[size] for size in batch_sizes] if batch_sizes else batches
     latency = Latency(first.median_ns, first.p95_ns, tuple(wanted), torch.get_num_threads(), device)
-    rows = tuple(_timed(row, index, times) for index, row in enumerate(cost.modules))
+    rows = tuple(_timed(row, times) for row in cost.modules)
     return replace(cost, latency=latency, modules=rows)
 
 
@@ -125,7 +125,7 @@ def _add(node: CallNode, above: frozenset[int], whole: dict[int, int], own: dict
         _add(child, above | {node.index}, whole, own)
 
 
-def _timed(row: ModuleCost, index: int, times: dict[int, tuple[int, int]]) -> ModuleCost:
-    if index not in times:
+def _timed(row: ModuleCost, times: dict[int, tuple[int, int]]) -> ModuleCost:
+    if row.index not in times:
         return row
-    return replace(row, time_ns=times[index][0], own_time_ns=times[index][1])
+    return replace(row, time_ns=times[row.index][0], own_time_ns=times[row.index][1])

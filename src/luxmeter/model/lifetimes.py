@@ -32,7 +32,10 @@ class Lifetimes:
     def saw(self, tensor: torch.Tensor) -> int:
         """Count the storage behind `tensor` unless it is known; returns the bytes that are new."""
         storage = _storage(tensor)
-        if storage is None or storage._cdata in self._held:
+        if storage is None:
+            return 0
+        key, held = storage._cdata, self._held
+        if key in held:
             return 0
         size_bytes = int(storage.nbytes())
         if not size_bytes:
@@ -41,18 +44,14 @@ class Lifetimes:
         self.live_bytes += size_bytes
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes = self.live_bytes
-        self._watch(storage, size_bytes)
-        return size_bytes
-
-    def _watch(self, storage: Any, size_bytes: int) -> None:
-        # A storage keeps its Python object as long as it lives, so this weak reference ends when the memory does.
-        key = storage._cdata
 
         def gone(_: object, self: Lifetimes = self, key: int = key, size_bytes: int = size_bytes) -> None:
             self.live_bytes -= size_bytes
             self._held.pop(key, None)
 
-        self._held[key] = weakref.ref(storage, gone)
+        # A storage keeps its Python object as long as it lives, so this weak reference ends when the memory does.
+        held[key] = weakref.ref(storage, gone)
+        return size_bytes
 
 
 def _storage(tensor: torch.Tensor) -> Any | None:

@@ -16,6 +16,7 @@ from luxmeter.model.counter import AttentionSeen, Counter, Unknown
 from luxmeter.model.inputs import CallArguments, prepared
 from luxmeter.model.lifetimes import Lifetimes
 from luxmeter.model.optimizers import Weight
+from luxmeter.model.places import Places, every_place
 from luxmeter.model.standin import is_lazy, process_as_it_was, standing_in
 from luxmeter.model.watch import Watch, shapes_of, tensors_in
 
@@ -37,9 +38,7 @@ class Pass:
     params: dict[str, Weight] = field(default_factory=dict)
     buffers: dict[str, tuple[int, int]] = field(default_factory=dict)
     has_gradients: bool = False
-    names: list[tuple[str, int]] = field(
-        default_factory=list
-    )  # every name of every module, with its identity
+    places: Places = field(default_factory=list)  # every name of every module
 
 
 def run(
@@ -73,6 +72,7 @@ def _run(
     in_training = training if train_mode is None else train_mode
     with ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
+        stack.enter_context(torch.inference_mode(False))
         stack.enter_context(process_as_it_was())
         twins = stack.enter_context(
             standing_in(model, watch, on_meta=on_meta, training=in_training, dtype=dtype, gradients=training)
@@ -106,27 +106,31 @@ def _run(
 
 def _note_tensors(model: nn.Module, result: Pass) -> None:
     """Sizes of parameters and buffers as they are after the run: lazy ones exist only now."""
-    for prefix, module in model.named_modules(remove_duplicate=False):
-        result.names.append((prefix, id(module)))
+    result.places = every_place(model)
+    params, buffers = result.params, result.buffers
+    for prefix, module in result.places:
         dotted = f"{prefix}." if prefix else ""
         if isinstance(module, torch.jit.ScriptModule):
             _note_script(module, dotted, result)
             continue
         for name, p in module._parameters.items():
             if p is not None:
-                result.params[dotted + name] = Weight(id(p), tuple(p.shape), p.dtype, p.requires_grad)
+                params[dotted + name] = Weight(id(p), tuple(p.shape), p.dtype, p.requires_grad)
         for name, b in module._buffers.items():
             if b is not None:
-                result.buffers[dotted + name] = (id(b), b.numel())
-        if type(module).__module__.startswith(
-            "torch.ao.nn.quantized"
-        ):  # weights packed away: methods give them
-            for number, name in enumerate(("weight", "bias")):
-                packed = getattr(module, name, None)
-                value = packed() if callable(packed) else None
-                if isinstance(value, torch.Tensor):
-                    key = id(module) + number
-                    result.params[dotted + name] = Weight(key, tuple(value.shape), value.dtype, False)
+                buffers[dotted + name] = (id(b), b.numel())
+        if type(module).__module__.startswith("torch.ao.nn.quantized"):
+            _note_packed(module, dotted, result)
+
+
+def _note_packed(module: nn.Module, dotted: str, result: Pass) -> None:
+    """Quantised weights are packed away: methods give them."""
+    for number, name in enumerate(("weight", "bias")):
+        packed = getattr(module, name, None)
+        value = packed() if callable(packed) else None
+        if isinstance(value, torch.Tensor):
+            key = id(module) + number
+            result.params[dotted + name] = Weight(key, tuple(value.shape), value.dtype, False)
 
 
 def _note_script(module: nn.Module, dotted: str, result: Pass) -> None:

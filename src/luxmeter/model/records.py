@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,6 +14,40 @@ if TYPE_CHECKING:
     from luxmeter.model.optimizers import TrainingMemory
 
 FORMAT_VERSION = 1  # of the JSON form; 1: first
+
+
+class Open:
+    """A record with fields that are found out when one of them is first looked at; then it is as any other.
+
+    What the training step costs takes longer to count than all the rest, and is often not asked for.
+    """
+
+    @classmethod
+    def open(cls, **values: Any) -> Self:
+        """A record with these values; fields that are left out stay open until they are filled."""
+        made = cls.__new__(cls)
+        made.__dict__.update(values)
+        return made
+
+    def fill(self, **values: Any) -> None:
+        """Set fields of a record that is still being made."""
+        self.__dict__.update(values)
+
+    def found_by(self, find: Callable[[], None]) -> None:
+        """`find` fills what is open, when something is looked at."""
+        self.__dict__["_find"] = find
+
+    def __getattr__(self, name: str) -> Any:  # only for what is not there
+        find = self.__dict__.get("_find") if name in type(self).__dict__["__dataclass_fields__"] else None
+        if find is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        find()
+        return self.__dict__[name]
+
+    def __getstate__(self) -> dict[str, Any]:  # a copy, and what is pickled, has nothing open
+        if (find := self.__dict__.get("_find")) is not None:
+            find()
+        return {name: value for name, value in self.__dict__.items() if name != "_find"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +65,7 @@ class OperatorCost:
 
 
 @dataclass(frozen=True)
-class ModuleCost:
+class ModuleCost(Open):
     """One module with all it contains. `own_flops` leaves out what its children do."""
 
     name: str
@@ -55,13 +90,18 @@ class ModuleCost:
     own_time_ns: int | None = None
 
     @property
+    def index(self) -> int:
+        """Which module of the model it is, in torch's order; -1 for a row that was made by hand."""
+        return int(self.__dict__.get("_index", -1))
+
+    @property
     def intensity(self) -> float:
         """FLOPs for each byte moved."""
         return self.flops / self.moved_bytes if self.moved_bytes else 0.0
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Open):
     """Bytes at rest and at the peak. Training values are None when no training step was counted."""
 
     weight_bytes: int
@@ -72,8 +112,8 @@ class Memory:
     optimizer_bytes: int
     forward_activation_bytes: int
     forward_peak_bytes: int
-    training_activation_bytes: int | None = None
-    training_peak_bytes: int | None = None
+    training_activation_bytes: int | None
+    training_peak_bytes: int | None
     trained_tensors: int = 0
 
 
@@ -116,7 +156,7 @@ class UnknownOperator:
 
 
 @dataclass(frozen=True)
-class ModelCost:
+class ModelCost(Open):
     """What a model costs for one call with the given inputs."""
 
     name: str
@@ -138,8 +178,8 @@ class ModelCost:
     batch: int | None
     input_shapes: tuple[tuple[int, ...], ...]
     output_shapes: tuple[tuple[int, ...], ...]
+    notes: tuple[str, ...]
     latency: Latency | None = None
-    notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
     @property

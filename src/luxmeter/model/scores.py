@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
-from luxmeter.errors import UsageError
+from luxmeter.errors import UsageError, suggestion
 from luxmeter.model.zen import check_size, gaussian_init, scratch, zen_score
 
 _RELUS = {
@@ -98,6 +98,17 @@ SCORES: Mapping[str, Callable[..., float]] = {
     "grad_norm": grad_norm_score,
 }
 """Name -> score(model, *, input_size, seed) -> float, for the architecture search. Higher is taken as better."""
+
+
+def score_named(name: str) -> Callable[..., float]:
+    """The score of that name."""
+    if name not in SCORES:
+        raise UsageError(
+            "no-such-score",
+            f"There is no score called {name!r}.",
+            suggestion(name, SCORES) or f"Choose one of {', '.join(SCORES)}; a search also takes a function.",
+        )
+    return SCORES[name]
 
 
 class _Switches(TorchFunctionMode):

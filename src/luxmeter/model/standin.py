@@ -10,17 +10,23 @@ import gc
 import random
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from operator import is_
 from typing import Any
 
 import torch
 from torch import nn
 
 from luxmeter.model.counter import SMALL
+from luxmeter.model.places import every_place, first_places
 from luxmeter.model.watch import Watch
 
 _Twins = dict[int, torch.Tensor]
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = (
+    "_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks",
+)  # fmt: skip
 _USUAL = (torch.Tensor, nn.Parameter)
 
 
@@ -36,9 +42,9 @@ def standing_in(
 ) -> Iterator[_Twins]:
     """Inside, `model` runs on stand-ins; yields them by the identity of what they stand for.
 
-    Without `gradients`, parameters that have no data anyway stand for themselves.
+    Without `gradients`, what has no data anyway stands for itself.
     """
-    modules = list(model.modules())
+    modules = [module for _, module in first_places(every_place(model))]
     as_it_is = training and model.training  # parts that were frozen for training stay so
     scripted = [isinstance(m, torch.jit.ScriptModule) for m in modules]
     before: list[_Memory | _ScriptMemory] = [
@@ -46,6 +52,7 @@ def standing_in(
         for m, script in zip(modules, scripted, strict=True)
     ]
     twins: _Twins = {}
+    hooks_everywhere = any(map(vars(torch.nn.modules.module).get, _GLOBAL_HOOKS))
     try:
         for index, module in enumerate(modules):
             if scripted[index]:
@@ -54,17 +61,19 @@ def standing_in(
             attributes["training"] = training if not as_it_is else attributes.get("training", False)
             attributes["_compiled_call_impl"] = None
             for place in ("_parameters", "_buffers"):
-                attributes[place] = {
-                    name: None
-                    if t is None
-                    else _twin(t, twins, on_meta=on_meta, dtype=dtype, gradients=gradients)
-                    for name, t in attributes[place].items()
-                }
+                if held := attributes[place]:
+                    attributes[place] = {
+                        name: None
+                        if t is None
+                        else _twin(t, twins, on_meta=on_meta, dtype=dtype, gradients=gradients)
+                        for name, t in held.items()
+                    }
             _swap_plain(attributes, twins)
             if watch is None:
                 continue
             attributes["forward"] = watch.wrap(index, module.forward)
-            attributes["_call_impl"] = watch.wrap_call(index, module._call_impl)
+            if hooks_everywhere or any(map(attributes.get, _HOOKS)):  # their work is the module's, too
+                attributes["_call_impl"] = watch.wrap_call(index, module._call_impl)
         yield twins
     finally:
         for memory in before:
@@ -112,30 +121,29 @@ def process_as_it_was(*, eager: bool = True) -> Iterator[None]:
 
 
 class _Memory:
-    """A module's attributes and what is in its dictionaries and lists, to be put back."""
+    """A module's attributes and what is in its dictionaries and lists, to be put back.
+
+    Meanwhile the module works on a copy of its attributes: putting back is giving it its own again.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._kind = type(module)
-        self._attributes = dict(module.__dict__)
-        self._insides: list[tuple[Any, Any]] = [
-            (value, value.copy() if value else ())
-            for value in self._attributes.values()
-            if value.__class__ in _CONTAINERS
-        ]
+        self._attributes = own = module.__dict__
+        containers = [value for value in own.values() if value.__class__ in _CONTAINERS]
+        self._full = [(value, value.copy()) for value in containers if value]
+        self._empty = [value for value in containers if not value]
+        object.__setattr__(module, "__dict__", own.copy())
 
     def restore(self) -> None:
         if type(self._module) is not self._kind:  # lazy modules become what they stand for
             self._module.__class__ = self._kind
-        attributes = self._module.__dict__
-        attributes.clear()
-        attributes.update(self._attributes)
-        for container, inside in self._insides:
-            if not container and not inside:
-                continue
-            if not inside:
+        object.__setattr__(self._module, "__dict__", self._attributes)
+        for container in self._empty:
+            if container:
                 container.clear()
-            elif isinstance(container, list):
+        for container, inside in self._full:
+            if isinstance(container, list):
                 container[:] = inside
             elif not _same_inside(container, inside):
                 container.clear()
@@ -169,9 +177,9 @@ class _ScriptMemory:
 def _same_inside(now: Any, before: Any) -> bool:
     if isinstance(now, set):
         return bool(now == before)
-    return len(now) == len(before) and all(
-        k is k2 and v is v2 for (k, v), (k2, v2) in zip(now.items(), before.items(), strict=True)
-    )
+    if len(now) != len(before):
+        return False
+    return all(map(is_, now, before)) and all(map(is_, now.values(), before.values()))
 
 
 def _twin(
@@ -182,10 +190,10 @@ def _twin(
     if known is not None:
         return known
     wanted = dtype if dtype is not None and tensor.is_floating_point() else None
-    is_parameter = type(tensor) is nn.Parameter or isinstance(tensor, nn.Parameter)
-    if not gradients and type(tensor) is nn.Parameter and tensor.is_meta and wanted in (None, tensor.dtype):
+    if not gradients and type(tensor) in _USUAL and tensor.is_meta and wanted in (None, tensor.dtype):
         twins[id(tensor)] = tensor
         return tensor
+    is_parameter = type(tensor) is nn.Parameter or isinstance(tensor, nn.Parameter)
     if is_lazy(tensor):
         make: Any = type(tensor)
         lazy: torch.Tensor = make(device="meta" if on_meta else None, dtype=wanted or tensor.dtype)
@@ -231,21 +239,25 @@ def _keeps_data(tensor: torch.Tensor) -> bool:
 
 def _swap_plain(attributes: dict[str, Any], twins: _Twins) -> None:
     """Parameters that a module also keeps in a plain list or attribute (recurrent layers do)."""
-    swap: Callable[[Any], Any] = lambda v: twins.get(id(v), v) if isinstance(v, torch.Tensor) else v  # noqa: E731
-    for name in attributes.keys() - _OF_EVERY_MODULE:
-        value = attributes[name]
-        kind = type(value)
-        if kind in _SCALARS:
+    changed: dict[str, Any] = {}
+    for name, value in attributes.items():
+        kind = value.__class__
+        if kind in _SCALARS or name in _OF_EVERY_MODULE:
             continue
         if kind is list or kind is tuple:
-            if any(isinstance(v, torch.Tensor) for v in value):
-                attributes[name] = kind(swap(v) for v in value)
+            if any(isinstance(v, torch.Tensor) for v in value if v.__class__ not in _SCALARS):
+                changed[name] = kind(_swapped(v, twins) for v in value)
         elif kind is dict:
             if any(isinstance(v, torch.Tensor) for v in value.values()):
-                attributes[name] = {k: swap(v) for k, v in value.items()}
+                changed[name] = {k: _swapped(v, twins) for k, v in value.items()}
         elif isinstance(value, torch.Tensor):
-            attributes[name] = swap(value)
+            changed[name] = _swapped(value, twins)
+    attributes.update(changed)
+
+
+def _swapped(value: Any, twins: _Twins) -> Any:
+    return twins.get(id(value), value) if isinstance(value, torch.Tensor) else value
 
 
 _OF_EVERY_MODULE = frozenset(nn.Module().__dict__)
-_SCALARS = (bool, int, float, str, type(None))
+_SCALARS = frozenset((bool, int, float, str, type(None)))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-
-from torch import nn
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.model.passes import Pass
+from luxmeter.model.places import Places, first_places
 from luxmeter.model.records import ModelCost, ModuleCost, OperatorCost, UnknownOperator
 from luxmeter.model.watch import CallNode
 
@@ -22,48 +20,65 @@ class Sums(NamedTuple):
 
     own: _Totals
     total: _Totals
+    calls: dict[int, int]  # of each module
+    made_bytes: dict[int, int]  # in each module and what it called
 
 
-def module_rows(
-    model: nn.Module, forward: Pass, sums: Sums, training: Pass | None, back: Sums | None
-) -> tuple[ModuleCost, ...]:
-    """Every module in the order of the model, the model itself first under the empty name."""
-    modules = list(model.named_modules())
-    also = _other_names(forward.names, [(name, id(m)) for name, m in modules])
-    own, total = sums
-    back_total: _Totals = back.total if back is not None else {}
-    calls, made = _calls(forward.watch.root)
+def module_rows(forward: Pass, sums: Sums) -> tuple[ModuleCost, ...]:
+    """Every module in the order of the model, the model itself first under the empty name. Backward is left open."""
+    modules = first_places(forward.places)
+    also = _other_names(forward.places, modules)
+    own, total, calls, made = sums
     sizes = _params(forward)
+    shapes = forward.watch.shapes
     rows = []
     for index, (name, module) in enumerate(modules):
         if index and "_orig_mod" in module._modules:
             continue  # the shell that torch.compile puts around a module: what is in it has its own row
-        params, own_params, trainable = sizes.get(name, (0, 0, 0))
-        seen_in, seen_out = forward.watch.shapes.get(index, ((), ()))
-        o, t = own.get(index, _ZERO), total.get(index, _ZERO)
-        b = back_total.get(index, _ZERO)
-        notes = [f"also {', '.join(also[index])}"] if index in also else []
-        if index and not calls.get(index):
-            notes.append("not called")
+        plain = plain_name(name)
+        params, own_params, trainable = sizes.get(name, _NONE)
+        seen_in, seen_out = shapes.get(index, _NO_SHAPES)
+        _, macs, flops, moved = total.get(index, _ZERO)
+        _, own_macs, own_flops, _ = own.get(index, _ZERO)
+        called = calls.get(index, 0)
+        note = f"also {', '.join(also[index])}" if index in also else ""
+        if index and not called:
+            note = f"{note}; not called" if note else "not called"
         rows.append(
-            ModuleCost(
-                name=plain_name(name), kind=type(module).__name__, depth=plain_name(name).count(".") + 1 if name else 0,
-                calls=calls.get(index, 0), params=params, own_params=own_params, trainable_params=trainable,
-                macs=t[1], flops=t[2], own_macs=o[1], own_flops=o[2], moved_bytes=t[3],
-                backward_macs=b[1], backward_flops=b[2], activation_bytes=made.get(index, 0),
-                input_shapes=seen_in, output_shapes=seen_out, note="; ".join(notes),
+            ModuleCost.open(
+                _index=index, name=plain, kind=module.__class__.__name__, depth=plain.count(".") + 1 if name else 0,
+                calls=called, params=params, own_params=own_params, trainable_params=trainable, macs=macs, flops=flops,
+                own_macs=own_macs, own_flops=own_flops, moved_bytes=moved, activation_bytes=made.get(index, 0),
+                input_shapes=seen_in, output_shapes=seen_out, note=note,
             )
         )  # fmt: skip
-    first, everything, outside = rows[0], total[-1], own[-1]
-    behind = back_total.get(-1, _ZERO)
-    rows[0] = replace(
-        first, macs=everything[1], flops=everything[2], moved_bytes=everything[3], backward_macs=behind[1],
-        backward_flops=behind[2], own_macs=first.own_macs + outside[1], own_flops=first.own_flops + outside[2],
-        activation_bytes=forward.made_bytes,
+    _, macs, flops, moved = total[-1]
+    rows[0].fill(
+        macs=macs, flops=flops, moved_bytes=moved, own_macs=rows[0].own_macs + own[-1][1],
+        own_flops=rows[0].own_flops + own[-1][2], activation_bytes=forward.made_bytes,
     )  # fmt: skip
-    return tuple(_with_containers(rows))
+    for row, below in _containers(rows):
+        note = "; ".join(n for n in row.note.split("; ") if n and n != "not called")
+        row.fill(**{name: sum(getattr(b, name) for b in below) for name in _ADDED}, note=note)
+    return tuple(rows)
 
 
+def fill_backward(rows: tuple[ModuleCost, ...], back: Sums | None) -> None:
+    """Give every row what the backward pass costs; without one, nothing."""
+    totals = back.total if back is not None else {}
+    for row in rows:
+        _, macs, flops, _ = totals.get(row.index, _ZERO)
+        row.fill(backward_macs=macs, backward_flops=flops)
+    _, macs, flops, _ = totals.get(-1, _ZERO)
+    rows[0].fill(backward_macs=macs, backward_flops=flops)
+    for row, below in _containers(rows):
+        row.fill(
+            **{name: sum(getattr(b, name) for b in below) for name in ("backward_macs", "backward_flops")}
+        )
+
+
+_NONE = (0, 0, 0)
+_NO_SHAPES: tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]] = ((), ())
 _ZERO = [0, 0, 0, 0]
 
 
@@ -72,24 +87,21 @@ def plain_name(name: str) -> str:
     return ".".join(part for part in name.split(".") if part != "_orig_mod") if "_orig_mod" in name else name
 
 
-_ADDED = (
-    "macs", "flops", "moved_bytes", "backward_macs", "backward_flops", "activation_bytes",
-)  # fmt: skip
+_ADDED = ("macs", "flops", "moved_bytes", "activation_bytes")
 
 
-def _with_containers(rows: list[ModuleCost]) -> list[ModuleCost]:
-    """Lists and namespaces are never called themselves: they cost what their children do."""
-    by_name = {row.name: row for row in rows}
-    children: dict[str, list[str]] = defaultdict(list)
+def _containers(rows: Sequence[ModuleCost]) -> Iterator[tuple[ModuleCost, list[ModuleCost]]]:
+    """Lists and namespaces are never called themselves: they cost what their children do. Innermost first."""
+    uncalled = [row for row in rows[1:] if not row.calls]
+    if not uncalled:
+        return
+    children: dict[str, list[ModuleCost]] = defaultdict(list)
     for row in rows[1:]:
-        children[row.name.rpartition(".")[0]].append(row.name)
-    for row in reversed(rows[1:]):
-        below = [by_name[name] for name in children[row.name]]
-        if row.calls == 0 and any(b.calls or b.flops for b in below):
-            sums = {field: sum(getattr(b, field) for b in below) for field in _ADDED}
-            note = "; ".join(n for n in row.note.split("; ") if n and n != "not called")
-            by_name[row.name] = replace(row, **sums, note=note)
-    return [by_name[row.name] for row in rows]
+        children[row.name.rpartition(".")[0]].append(row)
+    for row in reversed(uncalled):
+        below = children[row.name]
+        if any(b.calls or b.flops for b in below):
+            yield row, below
 
 
 def _walk(node: CallNode) -> Iterator[CallNode]:
@@ -102,50 +114,48 @@ def sums_of(root: CallNode, *, backward: bool) -> Sums:
     """Own and total costs of every module; a module inside itself is counted once in its total."""
     own: _Totals = defaultdict(lambda: [0, 0, 0, 0])
     total: _Totals = defaultdict(lambda: [0, 0, 0, 0])
-
-    def visit(node: CallNode, above: frozenset[int]) -> list[int]:
-        calls = macs = flops = moved = 0
-        for (_, back), totals in node.costs.items():
-            if back is backward:
-                calls += totals[0]
-                macs += totals[1]
-                flops += totals[2]
-                moved += totals[3]
-        mine = own[node.index]
-        for i, value in enumerate((calls, macs, flops, moved)):
-            mine[i] += value
-        inside = above | {node.index} if node.children else above
-        for child in node.children.values():
-            below = visit(child, inside)
-            calls, macs, flops, moved = calls + below[0], macs + below[1], flops + below[2], moved + below[3]
-        if node.index not in above:
-            whole = total[node.index]
-            for i, value in enumerate((calls, macs, flops, moved)):
-                whole[i] += value
-        return [calls, macs, flops, moved]
-
-    visit(root, frozenset())
-    return Sums(own, total)
-
-
-def _calls(root: CallNode) -> tuple[dict[int, int], dict[int, int]]:
-    """How often each module was called, and the bytes made in it."""
     calls: dict[int, int] = defaultdict(int)
     made: dict[int, int] = defaultdict(int)
 
-    def visit(node: CallNode, above: frozenset[int]) -> int:
-        whole = node.made_bytes + sum(visit(child, above | {node.index}) for child in node.children.values())
-        calls[node.index] += node.calls
-        if node.index not in above:
-            made[node.index] += whole
-        return whole
+    def visit(node: CallNode, above: frozenset[int]) -> tuple[int, int, int, int, int]:
+        n = macs = flops = moved = 0
+        made_bytes = node.made_bytes
+        index = node.index
+        for (_, back), totals in node.costs.items():
+            if back is backward:
+                n += totals[0]
+                macs += totals[1]
+                flops += totals[2]
+                moved += totals[3]
+        _add(own[index], n, macs, flops, moved)
+        if node.children:
+            inside = above | {index}
+            for child in node.children.values():
+                below = visit(child, inside)
+                n, macs, flops = n + below[0], macs + below[1], flops + below[2]
+                moved, made_bytes = moved + below[3], made_bytes + below[4]
+        calls[index] += node.calls
+        if index not in above:
+            _add(total[index], n, macs, flops, moved)
+            made[index] += made_bytes
+        return n, macs, flops, moved, made_bytes
 
     visit(root, frozenset())
-    return calls, made
+    return Sums(own, total, calls, made)
+
+
+def _add(totals: list[int], calls: int, macs: int, flops: int, moved: int) -> None:
+    totals[0] += calls
+    totals[1] += macs
+    totals[2] += flops
+    totals[3] += moved
 
 
 def _params(result: Pass) -> dict[str, tuple[int, int, int]]:
     """By module: parameters in and below it (each once), its own, and those that train."""
+    keys = [weight.key for weight in result.params.values()]
+    if len(keys) == len(set(keys)):
+        return _params_each_once(result)
     inside: dict[str, dict[int, tuple[int, bool]]] = defaultdict(dict)
     own: dict[str, dict[int, int]] = defaultdict(dict)
     for full, weight in result.params.items():
@@ -166,14 +176,32 @@ def _params(result: Pass) -> dict[str, tuple[int, int, int]]:
     }
 
 
-def _other_names(every: list[tuple[str, int]], first: list[tuple[str, int]]) -> dict[int, list[str]]:
+def _params_each_once(result: Pass) -> dict[str, tuple[int, int, int]]:
+    """The same where nothing is shared."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for full, weight in result.params.items():
+        size = weight.size
+        trains = size if weight.trains else 0
+        name = full.rpartition(".")[0]
+        sums[name][1] += size
+        while True:
+            row = sums[name]
+            row[0] += size
+            row[2] += trains
+            if not name:
+                break
+            name = name.rpartition(".")[0]
+    return {name: (row[0], row[1], row[2]) for name, row in sums.items()}
+
+
+def _other_names(every: Places, first: Places) -> dict[int, list[str]]:
     """Modules that hang in the model at several places: their further names, by index."""
     if len(every) == len(first):
         return {}
-    index_of = {key: index for index, (_, key) in enumerate(first)}
+    index_of = {id(module): index for index, (_, module) in enumerate(first)}
     others: dict[int, list[str]] = defaultdict(list)
-    for name, key in every:
-        index = index_of[key]
+    for name, module in every:
+        index = index_of[id(module)]
         if name != first[index][0] and len(others[index]) < 8:
             others[index].append(plain_name(name))
     return dict(others)
@@ -198,13 +226,13 @@ def operator_rows(forward: Pass, training: Pass | None) -> tuple[OperatorCost, .
     return tuple(sorted(made, key=lambda o: (-o.flops - o.backward_flops, -o.moved_bytes, o.name)))
 
 
-def unknown_rows(model: nn.Module, *passes: Pass | None) -> tuple[UnknownOperator, ...]:
+def unknown_rows(*passes: Pass | None) -> tuple[UnknownOperator, ...]:
     """Operators without a formula, with where they were met."""
     if not any(one is not None and one.unknown for one in passes):
         return ()
-    names = [plain_name(name) for name, _ in model.named_modules()]
     rows: dict[str, UnknownOperator] = {}
     for one in passes:
+        names = [plain_name(name) for name, _ in first_places(one.places)] if one is not None else []
         for name, seen in one.unknown.items() if one is not None else ():
             if name in rows:
                 continue

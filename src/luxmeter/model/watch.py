@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+_is_grad_enabled = torch.is_grad_enabled
 _NO_SEQUENCE = 2**62  # gradient accumulation carries the largest number: it belongs to no module
 
 
@@ -36,16 +37,6 @@ class CallNode:
         if node is None:
             node = self.children[index] = CallNode(index, self)
         return node
-
-    def add(self, name: str, backward: bool, macs: int, flops: int, moved_bytes: int) -> None:
-        totals = self.costs.get((name, backward))
-        if totals is None:
-            self.costs[name, backward] = [1, macs, flops, moved_bytes]
-        else:
-            totals[0] += 1
-            totals[1] += macs
-            totals[2] += flops
-            totals[3] += moved_bytes
 
 
 class Watch:
@@ -74,6 +65,10 @@ class Watch:
             return self._owners[place] if place >= 0 else self.root
         return self._stack[-1]
 
+    def innermost(self) -> CallNode:
+        """The module at work in a forward pass."""
+        return self._stack[-1]
+
     def path(self) -> list[int]:
         """Indices of the modules at work, outermost first."""
         return [node.index for node in self._stack[1:]]
@@ -82,7 +77,7 @@ class Watch:
         """`original`, with its module noted as at work while it runs."""
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if self._stack[-1].index == index and index in self._entered:
+            if self._entered and self._stack[-1].index == index and index in self._entered:
                 self._entered.discard(index)  # forward of the module that was just entered by its call
                 return original(*args, **kwargs)
             return self._run(index, original, args, kwargs)
@@ -111,17 +106,20 @@ class Watch:
         self._entered = set()
         self._numbers, self._owners = [], []
         self.backward = False
-        self._mark()
+        if _is_grad_enabled():
+            self._mark()
 
     def _run(
         self, index: int, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        node = self._stack[-1].child(index)
+        stack, clock = self._stack, self._clock
+        node = stack[-1].child(index)
         if not self.backward:
             node.calls += 1
-        self._stack.append(node)
-        self._mark()
-        start_ns = self._clock() if self._clock is not None else 0
+        stack.append(node)
+        if _is_grad_enabled():
+            self._mark()
+        start_ns = clock() if clock is not None else 0
         try:
             result = original(*args, **kwargs)
         except Exception as problem:
@@ -129,21 +127,19 @@ class Watch:
                 problem._luxmeter_failure = (index, args, kwargs)  # type: ignore[attr-defined]
             raise
         finally:
-            if self._clock is not None:
-                node.time_ns += self._clock() - start_ns
-            self._stack.pop()
-            self._mark()
+            if clock is not None:
+                node.time_ns += clock() - start_ns
+            stack.pop()
+            if _is_grad_enabled():
+                self._mark()
         if index not in self.shapes:
-            self.shapes[index] = (
-                shapes_of(args[0] if len(args) == 1 and not kwargs else (args, kwargs)),
-                shapes_of(result),
-            )
+            given = args[0] if len(args) == 1 and not kwargs else (args, kwargs)
+            self.shapes[index] = (shapes_of(given), shapes_of(result))
         return result
 
     def _mark(self) -> None:
-        if torch.is_grad_enabled():
-            self._numbers.append(torch._C._autograd._get_sequence_nr())
-            self._owners.append(self._stack[-1])
+        self._numbers.append(torch._C._autograd._get_sequence_nr())
+        self._owners.append(self._stack[-1])
 
 
 def shapes_of(value: Any, *, limit: int = 16) -> tuple[tuple[int, ...], ...]:

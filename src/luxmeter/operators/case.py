@@ -12,12 +12,15 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.files import write_file
 from luxmeter.signature import Signature
 from luxmeter.signature_json import signature_from_json, to_json
+
+if TYPE_CHECKING:
+    from luxmeter.calls import Trace, TraceResult
 
 VERSION = 1
 _WHAT = "luxmeter operators"
@@ -40,6 +43,12 @@ class Case:
         """Bytes of its inputs."""
         return self.signature.size_bytes
 
+    @property
+    def identity(self) -> tuple[str, Signature]:
+        """What makes two cases the same: name and arguments, but not which values happened to be in the tensors."""
+        plain = self.signature.map_tensors(lambda t: t if t.facts is None else replace(t, facts=None))
+        return self.op, plain if not plain.ranges else replace(plain, ranges=())
+
     def __str__(self) -> str:
         return f"{self.op}({self.signature})"
 
@@ -48,12 +57,26 @@ class Operators:
     """Distinct cases, in an order; has a length, can be iterated and sliced, filtered, merged and saved."""
 
     def __init__(self, cases: Iterable[Case] = ()) -> None:
-        """Equal cases are counted together."""
+        """Equal cases are counted together; of values in tensors the first one's facts are kept."""
         together: dict[tuple[str, Signature], Case] = {}
         for case in cases:
-            key = (case.op, case.signature)
+            key = case.identity
             together[key] = _sum(together[key], case) if key in together else case
         self._cases = tuple(together.values())
+
+    @classmethod
+    def of(cls, trace: Trace | TraceResult, *, backward: bool = False) -> Operators:
+        """The operators of a trace, the longest first; with `backward`, what their backward passes run, too."""
+        from luxmeter.operators.extract import operators_of
+
+        found = operators_of(trace)
+        return found.with_backward() if backward else found
+
+    def with_backward(self, *, seed: int = 0) -> Operators:
+        """These and, behind them, the aten operators that their backward passes run (found by replaying each)."""
+        from luxmeter.operators.backward import backward_cases
+
+        return self + backward_cases(self, seed=seed)
 
     def __len__(self) -> int:
         return len(self._cases)
@@ -177,6 +200,15 @@ def load_operators(path: str | Path) -> Operators:
     return Operators(cases)
 
 
+def is_operators_file(path: str | Path) -> bool:
+    """Whether a file is of our own format (of any version), and no other tool's."""
+    try:
+        with Path(path).open("rb") as file:
+            return _head(file.readline(1 << 16)) is not None
+    except OSError:
+        return False
+
+
 def _head(line: bytes) -> dict[str, Any] | None:
     try:
         head = json.loads(line)
@@ -214,6 +246,7 @@ def _sum(a: Case, b: Case) -> Case:
     where = tuple(dict.fromkeys((*a.where, *b.where)))[:_MOST_PLACES]
     return replace(
         a,
+        signature=a.signature.with_ranges(_wider(a.signature.ranges, b.signature.ranges)),
         count=a.count + b.count,
         total_ns=sum(times) if times else None,
         where=where,
@@ -221,6 +254,12 @@ def _sum(a: Case, b: Case) -> Case:
         if a.source == b.source
         else ", ".join(dict.fromkeys(filter(None, (a.source, b.source)))),
     )
+
+
+def _wider(
+    a: tuple[tuple[float, float], ...], b: tuple[tuple[float, float], ...]
+) -> tuple[tuple[float, float], ...]:
+    return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=False)) or a or b
 
 
 def _matches(name: str, pattern: str) -> bool:

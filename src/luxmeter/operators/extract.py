@@ -12,7 +12,7 @@ from luxmeter.calls import Trace, TraceResult
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.resolve import is_operator
-from luxmeter.signature import Opaque, tensors_in
+from luxmeter.signature import Opaque, Word, tensors_in
 
 _CALL = 0
 _RAISED, _INSIDE, _OWN = 1, 2, 32
@@ -27,6 +27,8 @@ def operators_of(trace: Trace | TraceResult) -> Operators:
     """
     result = trace.result if isinstance(trace, Trace) else trace
     recording = result.recording
+    if not recording.n and not recording.totals:
+        return Operators()
     if not any(s is not None for s in recording.signatures):
         raise UsageError(
             "trace-without-signatures",
@@ -58,10 +60,13 @@ def case_of(recording: Any, number: int) -> Case | None:
     if words is None or words.general:
         return None
     name = recording.callables[words.callable]
-    if name.kind != _CALL or not is_operator(name.name) or not _rebuildable(words.signature):
+    op = name.name.removeprefix("torch.ops.") if name.name.startswith("torch.ops.aten.") else name.name
+    if name.kind != _CALL or not is_operator(op) or not _rebuildable(words.signature):
         return None
     signature = words.signature.with_ranges(words.float_ranges) if words.float_ranges else words.signature
-    return Case(name.name, signature, where=(name.path,) if name.path else (), source="trace")
+    if op != name.name and signature.args and isinstance(signature.args[0], Word):
+        signature = replace(signature, args=signature.args[1:])  # the kernel itself, which `op` names
+    return Case(op, signature, where=(name.path,) if name.path else (), source="trace")
 
 
 def _calls(recording: Any) -> Any:

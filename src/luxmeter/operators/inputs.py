@@ -43,11 +43,12 @@ _NO_NEED = Need()
 
 @dataclass(frozen=True)
 class Call:
-    """An operator ready to run: what to call, and with what."""
+    """An operator ready to run: what to call, with what, and its name where it has one."""
 
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    op: str = ""
 
     def run(self) -> Any:
         """Call it once."""
@@ -63,7 +64,7 @@ def make_call(case: Case, *, seed: int = 0, device: str = "cpu") -> Call:
     maker = _Maker(case, list(needs), generator, device)
     args = tuple(maker.value(v) for v in case.signature.args)
     kwargs = {k: maker.value(v) for k, v in case.signature.kwargs}
-    return Call(function, args, kwargs)
+    return Call(function, args, kwargs, case.op)
 
 
 def _needs_in_order(case: Case) -> Iterator[Need]:

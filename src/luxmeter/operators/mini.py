@@ -12,17 +12,17 @@ import importlib
 import inspect
 import itertools
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from luxmeter import environment
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.isolate import Pool
 from luxmeter.operators.dtypes import dtype_named
-from luxmeter.operators.rows import BenchResult, Row, row_of, with_speedup
-from luxmeter.progress import track
+from luxmeter.operators.engine import Engine, Pools
+from luxmeter.operators.jobs import Job
+from luxmeter.operators.options import BenchOptions
+from luxmeter.operators.rows import BenchResult
 
 ModelLike: TypeAlias = str | Callable[..., Any]
 _BACKENDS = {
@@ -43,35 +43,26 @@ def bench_model(
     job_configs: Sequence[str | Sequence[str]] = ("fp32", "pt"),
     *,
     integer_inputs: Mapping[int, int | str] | None = None,
+    threads: int = 1,
     budget_s: float = 60.0,
+    resume: str | Path | None = None,
     quiet: bool = False,
 ) -> BenchResult:
     """Measure a mini-model at every combination of scales and configurations.
 
     `model` is a class, or `package.module:Class`; `job_configs` are pairs such as ("fp16", "ort"), or one pair's words.
     `integer_inputs` says which inputs are integers below a number or a named scale: {0: "vocabulary"}.
+    `budget_s`, `resume` and Ctrl-C are as for `bench`.
     """
     configs = _configs(job_configs)
     place = _place(model)
     scales = {name: [v] if isinstance(v, int) else list(v) for name, v in input_scales.items()}
     _check_names(model_init_params, input_params, integer_inputs or {}, scales)
-    jobs = list(_jobs(place, model_init_params, input_params, integer_inputs or {}, scales, configs))
-    rows: list[Row] = []
-    deadline = time.monotonic() + budget_s
-    with Pool(preload=["luxmeter.operators.mini_work"]) as pool:
-        progress = track(jobs, "benchmarking", quiet=quiet)
-        for left, (base, args) in zip(range(len(jobs), 0, -1), progress, strict=False):
-            share = max(0.02, (deadline - time.monotonic()) / left)
-            outcome = pool.run(
-                "luxmeter.operators.mini_work:bench_mini", {**args, "budget_s": share}, timeout_s=600
-            )
-            found = (
-                outcome.value
-                if outcome.status == "ok"
-                else {"status": outcome.status, "reason": outcome.reason}
-            )
-            rows.append(row_of(base, found))
-    return BenchResult(tuple(with_speedup(rows)), environment.collect(), None, not progress.interrupted)
+    options = BenchOptions(threads=threads, budget_s=budget_s, resume=resume, quiet=quiet)
+    jobs = _jobs(place, model_init_params, input_params, integer_inputs or {}, scales, configs, threads)
+    with ExitStack() as stack:
+        pools = Pools(options, stack, preload="luxmeter.operators.mini_work")
+        return Engine("luxmeter.operators.mini_work:bench_mini", options, pools).run(list(jobs))
 
 
 def bench_model_file(path: str | Path, *, csv: str | Path | None = None, **settings: Any) -> BenchResult:
@@ -148,13 +139,19 @@ def _place(model: ModelLike) -> dict[str, str]:
                 "Write package.module:Class.",
             ) from error
         return {"module": found.__module__ if found.__module__ != "__main__" else module, "name": name}
+    if "<" in model.__qualname__:
+        raise UsageError(
+            "bad-model-spec",
+            f"{model.__qualname__} is made inside a function, where a worker cannot find it.",
+            "Put it at the top level of the script or of a module.",
+        )
     if model.__module__ != "__main__":
         return {"module": model.__module__, "name": model.__qualname__}
     return {"source": _source(model), "name": model.__name__}
 
 
 def _source(model: Callable[..., Any]) -> str:
-    """A class of the script itself: its text and the script's imports, so that nothing else of the script runs."""
+    """A class of the script itself: its text with the script's imports, functions and constants; nothing else runs."""
     import ast
 
     try:
@@ -167,7 +164,17 @@ def _source(model: Callable[..., Any]) -> str:
             "Put it into a module.",
         ) from error
     kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
-    return "\n".join(ast.unparse(node) for node in tree.body if isinstance(node, kinds))
+
+    def kept(node: ast.stmt) -> bool:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            try:
+                ast.literal_eval(node.value)  # DIM = 64: a constant that the class may use
+            except ValueError:
+                return False
+            return True
+        return isinstance(node, kinds)
+
+    return "\n".join(ast.unparse(node) for node in tree.body if kept(node))
 
 
 def _check_names(
@@ -193,17 +200,19 @@ def _check_names(
 
 def _jobs(
     place: dict[str, str], init: Sequence[str], inputs: Sequence[Sequence[str | int]], integers: Mapping[int, int | str],
-    scales: Mapping[str, list[int]], configs: list[tuple[str, str]],
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:  # fmt: skip
+    scales: Mapping[str, list[int]], configs: list[tuple[str, str]], threads: int,
+) -> Iterator[Job]:  # fmt: skip
     for values in itertools.product(*scales.values()):
         sizes = dict(zip(scales, values, strict=True))
         shapes = [[n if isinstance(n, int) else sizes[n] for n in shape] for shape in inputs]
         below = {str(i): n if isinstance(n, int) else sizes[n] for i, n in integers.items()}
         for dtype, backend in configs:
             args = {"place": place, "init": [sizes[n] for n in init], "shapes": shapes, "integers": below, "dtype": dtype,
-                    "backend": _BACKENDS[backend]}  # fmt: skip
+                    "backend": _BACKENDS[backend], "threads": threads}  # fmt: skip
             key = hashlib.sha256(json.dumps(args, sort_keys=True).encode()).hexdigest()[:16]
-            yield {
+            base = {
                 "op": place["name"], "signature": ", ".join(f"[{','.join(map(str, s))}]" for s in shapes),
-                "scale": ",".join(f"{k}={v}" for k, v in sizes.items()), "dtype": dtype, "backend": backend, "key": key,
-            }, args  # fmt: skip
+                "scale": ",".join(f"{k}={v}" for k, v in sizes.items()), "dtype": dtype, "backend": backend,
+                "threads": threads, "key": key,
+            }  # fmt: skip
+            yield Job(base, args)

@@ -41,6 +41,11 @@ _FORBIDDEN = re.compile(
     r"data_ptr|share_memory_|.*hook.*|clear_autocast_cache|autocast_.*|is_.*enabled|typename"
 )
 
+_KERNELS = ("aten", "prims")
+_FORBIDDEN_KERNELS = re.compile(
+    r"load|save|from_file|set_|_?resize_output_?|set_data|warn|pickle|eval|device"
+)
+
 
 def callable_of(op: str) -> Callable[..., Any]:
     """The callable named `op`: `aten.add.Tensor`, `torch.nn.functional.linear`, `Tensor.__add__`, `torch.fft.rfft`.
@@ -87,6 +92,12 @@ def arguments_of(case: Case) -> dict[str, Described]:
     return given
 
 
+def parameter_names(op: str, count: int, named: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The names of an operator's parameters, of the declaration that takes `count` by position and these by name."""
+    found = _names(op, count, tuple("self" if name == "input" else name for name in named))
+    return found or _names(op, count, named)
+
+
 def plain_name(op: str) -> str:
     """`add` for aten.add.Tensor, Tensor.add_, torch.add and Tensor.__add__: what the operator does."""
     if op.startswith(("aten.", "aten::")):
@@ -130,7 +141,10 @@ def _find(op: str) -> Callable[..., Any] | None:
 def _dispatched(op: str) -> Callable[..., Any] | None:
     """aten.add.Tensor, aten::add.Tensor or aten::add, through torch.ops."""
     space, name, *overload = re.split(r"::|\.", op)
-    packet = getattr(getattr(torch.ops, space), name, None) if name.isidentifier() else None
+    # Other libraries' kernels may do anything, and some of aten's own read and write files.
+    if space not in _KERNELS or not name.isidentifier() or _FORBIDDEN_KERNELS.fullmatch(name):
+        return None
+    packet = getattr(getattr(torch.ops, space), name, None)
     if packet is None:
         return None
     if not overload:

@@ -1,7 +1,8 @@
 """What a benchmark gives: rows with raw times behind them, and the ways out (table, CSV, JSON, Parquet, pandas).
 
 JSON format `benchmark`, version 1: {"what", "version", "environment", "noise_floor", "rows": [...]}, raw times included.
-History: 1, the first.
+Parquet holds the same: a column for each field of a row, the rest as JSON in the schema's metadata under
+`luxmeter.benchmark`. History: 1, the first.
 """
 
 from __future__ import annotations
@@ -9,22 +10,31 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from luxmeter import stats
 from luxmeter.errors import UsageError
 from luxmeter.files import write_file
 
 VERSION = 1
+FORMATS = (".csv", ".json", ".parquet", ".png", ".svg")
 _WHAT = "luxmeter benchmark"
+_PARQUET_KEY = b"luxmeter.benchmark"
+_NOISY = 0.05  # a noise floor above this is pointed out
+_BUSY = 0.5  # and more load than this a thread, before the benchmark begins
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case at one scale, in one dtype, on one backend. Times in microseconds; NaN-free: unknown is None."""
+    """One case at one scale, in one dtype, on one backend. Times in microseconds; NaN-free: unknown is None.
+
+    `case` is the same for all scales, dtypes and backends of one recorded case; `prepare_s` is what compiling or
+    exporting took; `memory_bytes` the most that was allocated at once during a call.
+    """
 
     op: str
     signature: str
@@ -32,6 +42,7 @@ class Row:
     dtype: str
     backend: str
     mode: str = "forward"
+    device: str = "cpu"
     threads: int = 1
     status: str = "ok"
     reason: str = ""
@@ -53,6 +64,7 @@ class Row:
     max_rel_error: float | None = None
     speedup: float | None = None
     kernel: str = ""
+    case: str = ""
     key: str = ""
     times_s: tuple[float, ...] = field(default=(), repr=False)
 
@@ -86,7 +98,16 @@ def with_speedup(rows: list[Row]) -> list[Row]:
     """Each row with its speed against eager torch at the same case, scale and dtype."""
 
     def place(row: Row) -> tuple[str, ...]:
-        return (row.op, row.kernel, row.signature, row.scale, row.dtype, row.mode, str(row.threads))
+        return (
+            row.op,
+            row.kernel,
+            row.signature,
+            row.scale,
+            row.dtype,
+            row.mode,
+            row.device,
+            str(row.threads),
+        )
 
     eager = {place(r): r.median_us for r in rows if r.backend in ("eager", "pt") and r.median_us}
     return [
@@ -125,22 +146,58 @@ class BenchResult:
 
     def to_json(self, path: str | Path) -> Path:
         """Write everything, raw times included; `load_benchmark` reads it."""
-        rows = [asdict(row) for row in self.rows]
-        said = {"what": _WHAT, "version": VERSION, "environment": self.environment, "noise_floor": self.noise_floor,
-                "complete": self.complete, "rows": rows}  # fmt: skip
-        write_file(Path(path), (json.dumps(said, indent=1) + "\n").encode())
+        write_file(Path(path), (json.dumps(self._said(), indent=1) + "\n").encode())
         return Path(path)
 
+    def to_file(self, path: str | Path) -> Path:
+        """Write by the name's ending: .csv, .json, .parquet, or a picture as .png or .svg."""
+        ways = (self.to_csv, self.to_json, self.to_parquet, self.plot, self.plot)
+        write = dict(zip(FORMATS, ways, strict=True)).get(Path(path).suffix.lower())
+        if write is None:
+            raise UsageError(
+                "unknown-benchmark-format",
+                f"{path} ends in none of {', '.join(FORMATS)}.",
+                "Choose the form by the name's ending.",
+            )
+        return write(path)
+
+    def plot(self, path: str | Path, *, kind: str = "") -> Path:
+        """Draw to a .png or .svg: time against scale ("scaling"), or speed-up bars ("speedup").
+
+        Without a kind: time against scale if any scale varies.
+        """
+        from luxmeter.operators.pictures import draw
+
+        return draw(self, path, kind=kind)
+
+    def exponents(self) -> dict[str, float]:
+        """For each series over a scale that varies: k of time ~ size**k, fitted through all its sizes."""
+        from luxmeter.operators.pictures import series_of
+
+        return {s.name: s.exponent for s in series_of(self) if s.exponent is not None}
+
+    def _said(self) -> dict[str, Any]:
+        return {"what": _WHAT, "version": VERSION, "environment": self.environment, "noise_floor": self.noise_floor,
+                "complete": self.complete, "rows": [asdict(row) for row in self.rows]}  # fmt: skip
+
     def to_parquet(self, path: str | Path) -> Path:
-        """Write the rows, raw times included, as Parquet."""
+        """Write everything, raw times included, as Parquet; `load_benchmark` reads it."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        rows = [
-            {**record, "times_s": list(row.times_s)}
-            for record, row in zip(self.records(), self.rows, strict=True)
-        ]
-        pq.write_table(pa.Table.from_pylist(rows), path)
+        kinds = {
+            "str": pa.string(),
+            "int": pa.int64(),
+            "float": pa.float64(),
+            "tuple": pa.list_(pa.float64()),
+        }
+        columns = [(f.name, kinds[str(f.type).partition(" ")[0].partition("[")[0]]) for f in fields(Row)]
+        head = json.dumps({k: v for k, v in self._said().items() if k != "rows"})
+        schema = pa.schema(columns, metadata={_PARQUET_KEY: head})
+        table = pa.Table.from_pylist([asdict(row) for row in self.rows], schema=schema)
+        buffer = io.BytesIO()
+        pq.write_table(table, buffer, compression="zstd")
+        write_file(Path(path), buffer.getvalue())
         return Path(path)
 
     def to_pandas(self) -> Any:
@@ -149,33 +206,49 @@ class BenchResult:
 
         return pd.DataFrame(self.records(), columns=COLUMNS)
 
-    def __str__(self) -> str:
-        shown = [("op", "<"), ("signature", "<"), ("scale", "<"), ("dtype", "<"), ("backend", "<"), ("median us", ">"),
-                 ("±", ">"), ("GFLOP/s", ">"), ("GB/s", ">"), ("rel. error", ">"), ("speed-up", ">"), ("status", "<")]  # fmt: skip
-        lines = [[name for name, _ in shown], *(_cells(row) for row in self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
-        text = "\n".join(
-            "  ".join(
-                f"{cell:{side}{width}}" for cell, (_, side), width in zip(line, shown, widths, strict=True)
-            ).rstrip()
-            for line in lines
-        )
-        notes = (
-            []
-            if self.noise_floor is None
-            else [f"noise floor (the same thing measured again): ±{self.noise_floor:.1%}"]
-        )
-        if self.noise_floor is not None and self.noise_floor > 0.05:
-            notes.append("this machine is noisy: close other programs, or use more budget")
+    def table(self) -> tuple[list[str], list[list[Any]]]:
+        """(columns, rows) for people; columns that say the same everywhere are left out."""
+        return _table(self.rows)
+
+    def notes(self) -> list[str]:
+        """What a reader of the numbers must know: the noise floor, a busy machine, what is missing."""
+        said = []
+        if self.noise_floor is not None:
+            said.append(f"noise floor (the same thing measured again): ±{self.noise_floor:.1%}")
+            if self.noise_floor > _NOISY:
+                said.append("this machine is noisy: close other programs, or use more budget")
+        load, machine = self.environment.get("load", {}), self.environment.get("machine", {})
+        busy, threads = load.get("load_1min"), machine.get("threads")
+        if busy and threads and busy > _BUSY * threads:
+            said.append(f"the machine was busy before the start: load {busy:.1f} on {threads} threads")
+        if load.get("governor") == "powersave":
+            said.append("the clock governor is 'powersave': the frequency may change while measuring")
+        doubtful = sum(row.status == "doubtful" for row in self.rows)
+        if doubtful:
+            said.append(
+                f"{doubtful} of {len(self.rows)} medians are doubtful: see `reason`, or use more budget"
+            )
         if not self.complete:
-            notes.append("stopped early: rows are missing")
-        return "\n".join([text, *notes])
+            said.append("stopped early: rows are missing")
+        return said
+
+    def show(self, stream: IO[str] | None = None) -> None:
+        """Print the table for a terminal, and the notes below it."""
+        from luxmeter.render.tables import print_table
+
+        print_table(*self.table(), stream=stream)
+        (stream or sys.stdout).write("".join(f"{note}\n" for note in self.notes()))
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        self.show(text)
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def load_benchmark(path: str | Path) -> BenchResult:
-    """What `BenchResult.to_json` wrote."""
+    """What `BenchResult.to_json` or `to_parquet` wrote."""
     try:
-        said = json.loads(Path(path).read_text())
+        said = _read(Path(path))
         if said["what"] != _WHAT or said["version"] > VERSION:
             raise ValueError(f"it is {said['what']!r}, version {said['version']!r}")
         rows = tuple(Row(**{**row, "times_s": tuple(row["times_s"])}) for row in said["rows"])
@@ -192,15 +265,54 @@ def load_benchmark(path: str | Path) -> BenchResult:
         ) from error
 
 
-def _cells(row: Row) -> list[str]:
-    def number(value: float | None, form: str = ".4g") -> str:
+def _read(path: Path) -> Any:
+    with path.open("rb") as file:
+        parquet = file.read(4) == b"PAR1"
+    if not parquet:
+        return json.loads(path.read_text(encoding="utf-8"))
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)  # a damaged one is an ArrowInvalid, which is a ValueError
+    said = json.loads((table.schema.metadata or {})[_PARQUET_KEY])
+    return {**said, "rows": table.to_pylist()}
+
+
+def short_signature(text: str, most: int = 48) -> str:
+    """A signature for a table."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def _table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
+    def half(row: Row) -> str:
+        if row.n < 2 or not row.median_us or row.ci_low_us is None or row.ci_high_us is None:
+            return ""
+        return f"{max(row.ci_high_us - row.median_us, row.median_us - row.ci_low_us) / row.median_us:.1%}"
+
+    def number(value: float | None, form: str) -> str:
         return "" if value is None else format(value, form)
 
-    half = None
-    if row.n > 1 and row.median_us and row.ci_low_us is not None and row.ci_high_us is not None:
-        half = max(row.ci_high_us - row.median_us, row.median_us - row.ci_low_us) / row.median_us
-    signature = row.signature if len(row.signature) <= 48 else row.signature[:45] + "..."
-    status = row.status if row.status in ("ok", "doubtful") else f"{row.status}: {row.reason[:60]}"
-    return [row.kernel or row.op.rpartition(".")[2] if not row.op.startswith("aten.") else row.op, signature, row.scale,
-            row.dtype, row.backend, number(row.median_us), number(half, ".1%"), number(row.gflops_per_s, ".3g"),
-            number(row.gb_per_s, ".3g"), number(row.max_rel_error, ".1e"), number(row.speedup, ".2f"), status]  # fmt: skip
+    def status(row: Row) -> str:
+        return row.status if row.status in ("ok", "doubtful") else f"{row.status}: {row.reason[:60]}"
+
+    def name(row: Row) -> str:
+        return row.kernel or (row.op if row.op.startswith("aten.") else row.op.rpartition(".")[2])
+
+    cells: dict[str, Callable[[Row], Any]] = {
+        "op": name, "signature": lambda r: short_signature(r.signature), "scale": lambda r: r.scale,
+        "dtype": lambda r: r.dtype, "backend": lambda r: r.backend, "mode": lambda r: r.mode,
+        "device": lambda r: r.device, "threads": lambda r: r.threads, "median us": lambda r: number(r.median_us, ".4g"),
+        "±": half, "GFLOP/s": lambda r: number(r.gflops_per_s, ".3g"), "GB/s": lambda r: number(r.gb_per_s, ".3g"),
+        "rel. error": lambda r: number(r.max_rel_error, ".1e"), "speed-up": lambda r: number(r.speedup, ".2f"),
+        "status": status,
+    }  # fmt: skip
+    for column in ("scale", "mode", "device", "threads", "GFLOP/s", "GB/s", "rel. error"):
+        seen = {cells[column](row) for row in rows}
+        if seen in (set(), {""}) or (column in ("mode", "device", "threads") and len(seen) == 1):
+            del cells[column]
+    lines = [[cell(row) for cell in cells.values()] for row in rows]
+    for i, column in enumerate(cells):  # numbers stand on the right, also where some are missing
+        if column in ("median us", "±", "GFLOP/s", "GB/s", "rel. error", "speed-up"):
+            width = max([len(column), *(len(line[i]) for line in lines)])
+            for line in lines:
+                line[i] = line[i].rjust(width)
+    return list(cells), lines

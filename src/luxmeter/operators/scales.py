@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.operators.case import Case, Operators
-from luxmeter.signature import ListOf, Signature, TensorSpec
+from luxmeter.signature import ListOf, Signature, TensorSpec, map_tensors
 
 # The names of an activation's dimensions, by how many it has.
 _NAMES = {
@@ -19,6 +19,16 @@ _NAMES = {
     5: ("batch", "channels", "depth", "height", "width"),
 }
 _ONLY_DATA = ("batch", "sequence", "height", "width", "depth")  # weights do not grow with these
+# Where functionals and operators take weights: plain tensors there are none of the data, whatever their sizes.
+_WEIGHTS = {
+    **dict.fromkeys(("mm", "matmul", "__matmul__", "embedding", "prelu", "dot", "mv"), (1,)),
+    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "convolution", "bilinear", "conv_transpose1d",
+                     "conv_transpose2d", "conv_transpose3d"), (1, 2)),
+    **dict.fromkeys(("layer_norm", "native_layer_norm", "group_norm", "rms_norm"), (2, 3)),
+    **dict.fromkeys(("batch_norm", "instance_norm", "native_batch_norm"), (1, 2, 3, 4)),
+    "addmm": (2,),
+}  # fmt: skip
+_WEIGHT_NAMES = ("weight", "bias", "mat2", "running_mean", "running_var")
 
 
 def dimensions(case: Case) -> dict[str, int]:
@@ -85,9 +95,18 @@ def _resized(case: Case, old: int, new: int, *, everywhere: bool, only: str = ""
         # Odd strides and shared memory belong to the recorded size: at another one the tensor is fresh.
         return replace(t, shape=shape, stride=None, memory=None, offset=0)
 
-    changed = case.signature.map_tensors(tensor)
+    held = _weights(case.op) if not everywhere else ()
+    given = case.signature
+    kept = tuple(v if i in held else map_tensors(v, tensor) for i, v in enumerate(given.args))
+    named = tuple((k, v if k in _WEIGHT_NAMES and held else map_tensors(v, tensor)) for k, v in given.kwargs)
+    changed = Signature(kept, named, given.ranges)
     args = tuple(_number(v, old, new) if only in ("", "batch") else v for v in changed.args)
     return replace(case, signature=Signature(args, changed.kwargs, changed.ranges))
+
+
+def _weights(op: str) -> tuple[int, ...]:
+    parts = op.split(".")
+    return _WEIGHTS.get(parts[1] if parts[0] == "aten" and len(parts) > 1 else parts[-1], ())
 
 
 def _number(value: object, old: int, new: int) -> object:

@@ -27,6 +27,7 @@ from luxmeter.errors import UsageError
 CLOCK_SHARE = 0.01  # the clock's error may be this share of a block at most
 _SHORTEST_BLOCK_NS = 50_000  # below this, single interrupts and cache misses make up whole blocks
 _STEADY_GAIN = 0.02  # warm-up ends when a stretch is not this much faster than the one before
+_LONGEST_BLOCK_NS = 200e6  # of calls that share one wait for a device
 _WARMUP_SHARE = 0.3  # of the budget at most
 _BATCHES = 12  # stretches whose medians show what neighbouring times have in common
 
@@ -108,18 +109,20 @@ def measure(
     shortest_s: float = 0.02,
     most_samples: int = 5000,
     sync: Callable[[], Any] | None = None,
+    queued: bool = False,
     reset: Callable[[], Any] | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> Measurement:
     """Measure `fn()` until its median is known to `target_ci` (a share of it, either way) or `budget_s` is used up.
 
     `sync` waits for a device and is part of the time; `reset` puts inputs back before each block and is not.
+    With `queued`, calls return before they are done, and as many share one wait as makes it small.
     At least `shortest_s` is measured, so that a lucky moment is not taken for the machine. `fn` is called at
-    least once, whatever the budget.
+    least once, whatever the budget. Past `most_samples` times, neighbouring blocks are joined.
     """
     return measure_interleaved(
         {"it": fn}, target_ci=target_ci, budget_s=budget_s, confidence=confidence, shortest_s=shortest_s,
-        most_samples=most_samples, sync=sync, resets={} if reset is None else {"it": reset}, clock=clock,
+        most_samples=most_samples, sync=sync, queued=queued, resets={} if reset is None else {"it": reset}, clock=clock,
     )["it"]  # fmt: skip
 
 
@@ -132,6 +135,7 @@ def measure_interleaved(
     shortest_s: float = 0.02,
     most_samples: int = 5000,
     sync: Callable[[], Any] | None = None,
+    queued: bool = False,
     resets: Mapping[str, Callable[[], Any]] | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> dict[str, Measurement]:
@@ -154,20 +158,23 @@ def measure_interleaved(
     with _no_collector():
         for job in jobs.values():
             _warm_up(job, budget_ns=budget_s * 1e9, error_ns=clock_error_ns(clock))
+            if queued:
+                _widen(job, budget_ns=budget_s * 1e9)
             job.next_look = fewest
-        waiting = list(jobs.values())
+        waiting = [job for job in jobs.values() if job.spent_ns < budget_s * 1e9]
         while waiting:
             for job in waiting:
-                _one_block(job, budget_ns=budget_s * 1e9, most=most_samples)
+                job.sums_ns.append(job.run(job.block))
                 if not job.done and len(job.sums_ns) >= job.next_look:
                     job.done = _narrow(job, target_ci, confidence) and job.spent_ns >= shortest_s * 1e9
                     job.next_look = max(job.next_look + 1, int(job.next_look * 1.25))
             # All go on until all are done, so that pairs stay pairs; a spent budget ends only its own job.
             if all(job.done for job in waiting):
                 break
-            waiting = [
-                job for job in waiting if job.spent_ns < budget_s * 1e9 and len(job.sums_ns) < most_samples
-            ]
+            waiting = [job for job in waiting if job.spent_ns < budget_s * 1e9]
+            if any(len(job.sums_ns) >= most_samples for job in waiting):
+                for job in jobs.values():
+                    _halve(job)
     total_s = (clock() - begin) / 1e9
     return {name: _result(job, target_ci, confidence, total_s) for name, job in jobs.items()}
 
@@ -209,9 +216,29 @@ def _warm_up(job: _Job, *, budget_ns: float, error_ns: float) -> None:
     job.warmup_ns = job.spent_ns
 
 
-def _one_block(job: _Job, *, budget_ns: float, most: int) -> None:
-    if job.spent_ns < budget_ns and len(job.sums_ns) < most:
-        job.sums_ns.append(job.run(job.block))
+def _widen(job: _Job, *, budget_ns: float) -> None:
+    """Let more calls share one wait, as they do in a program, until that makes a call no cheaper."""
+    limit_ns, most_ns = job.spent_ns + budget_ns * 0.2, min(_LONGEST_BLOCK_NS, budget_ns / 10)
+    wider, misses = job.block, 0
+    taken = job.run(wider)
+    cost = taken / wider
+    while misses < 2 and taken < most_ns and job.spent_ns + 4 * taken < limit_ns:
+        wider *= 4
+        taken = job.run(wider)
+        job.warmup_calls += wider
+        if taken / wider < cost * 0.95:
+            cost, job.block, misses = taken / wider, wider, 0
+        else:
+            misses += 1
+    job.warmup_ns = job.spent_ns
+
+
+def _halve(job: _Job) -> None:
+    """Neighbouring blocks become one: half as many, twice as long, so that any budget can be used to its end."""
+    sums = job.sums_ns[: len(job.sums_ns) // 2 * 2]
+    job.sums_ns = [a + b for a, b in zip(sums[::2], sums[1::2], strict=True)]
+    job.block *= 2
+    job.next_look = len(job.sums_ns) + 1
 
 
 def _narrow(job: _Job, target: float, confidence: float) -> bool:

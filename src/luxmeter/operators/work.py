@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from luxmeter import environment
 from luxmeter.flops import cost_of, moved_bytes
-from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, tensors_of
+from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward_of, tensors_of
 from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.dtypes import in_dtype
 from luxmeter.operators.inputs import Call, make_call
@@ -31,6 +33,7 @@ _RANDOM = (
     "empty",
     "Dropout",
 )
+TORCH_BACKENDS = ("eager", "compile")  # what these allocate, torch's allocator sees
 _backends: dict[str, Backend] = {}
 
 
@@ -43,47 +46,87 @@ def bench_one(
     threads: int,
     budget_s: float,
     target_ci: float,
+    device: str = "cpu",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Measure one case; `status` is ok, doubtful or unsupported, anything else is raised."""
+    """Measure one case; `status` is ok, doubtful or unsupported, anything else is raised.
+
+    `budget_s` is for measuring alone; `measured_s` tells how much of it was used.
+    """
     torch.set_num_threads(threads)
     recorded = case_from_json(case)
     wanted = in_dtype(recorded, dtype)
-    start = time.perf_counter()
-    torch.manual_seed(seed)
-    call = make_call(wanted, seed=seed)
-    with torch.set_grad_enabled(backward):
-        found: dict[str, Any] = costs_of(call)
-        try:
+    torch.default_generator.manual_seed(seed)
+    try:
+        wait = _waiter(device)
+        call = make_call(wanted, seed=seed, device=device)
+        with torch.set_grad_enabled(backward):
+            found: dict[str, Any] = costs_of(call)
             if backend not in _backends:
                 _backends[backend] = BACKENDS.get(backend)()
             prepared = _backends[backend].prepare(call, backward=backward, threads=threads)
-            errors = _errors(recorded, prepared.run, seed) if not _is_random(wanted) else {}
-            # What preparing took is part of the budget, but something is always left to measure.
-            left = max(budget_s - (time.perf_counter() - start), budget_s * 0.2)
-            measured = measure(prepared.run, budget_s=left, target_ci=target_ci)
-        except Unsupported as reason:
-            return {**found, "status": "unsupported", "reason": str(reason)}
+            errors = _errors(recorded, prepared.outputs, seed) if not _is_random(wanted) else {}
+            start = time.perf_counter()
+            measured = measure(
+                prepared.run,
+                budget_s=budget_s,
+                target_ci=target_ci,
+                sync=prepared.sync or wait,
+                queued=prepared.sync is not None,
+            )
+            measured_s = time.perf_counter() - start
+            memory = memory_peak(prepared.run) if backend in TORCH_BACKENDS and device == "cpu" else None
+    except Unsupported as reason:
+        return {"status": "unsupported", "reason": str(reason)}
     return {
         **found,
         **errors,
+        "measured_s": measured_s,
         "status": measured.status,
         "reason": measured.why,
         "times_s": list(measured.times_s),
         "ci_low_s": measured.interval.low,
         "ci_high_s": measured.interval.high,
         "prepare_s": prepared.prepare_s,
-        "memory_bytes": _memory_peak(prepared.run) if backend != "onnxruntime" else None,
+        "memory_bytes": memory,
     }
 
 
-def kernels_of(case: dict[str, Any], *, dtype: str, seed: int = 0) -> list[dict[str, Any]]:
-    """The aten kernels one call of a case runs, as cases."""
+def kernels_of(
+    case: dict[str, Any], *, dtype: str = "recorded", backward: bool = False, forward: bool = True, seed: int = 0
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The aten kernels one call of a case runs, as cases: those of forward, of backward, or both."""
     seen = _Kernels()
     call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
-    with torch.no_grad(), seen:
-        call.run()
-    return [case_to_json(c) for c in seen.cases]
+    if not backward:
+        with torch.no_grad(), seen:
+            call.run()
+        return [case_to_json(c) for c in seen.cases]
+    before: list[int] = []
+    run = backward_of(call, after_forward=lambda: before.append(len(seen.cases)))
+    with torch.enable_grad(), seen:
+        run()
+    return [case_to_json(c) for c in (seen.cases if forward else seen.cases[before[0] :])]
+
+
+def versions() -> dict[str, Any]:
+    """What this interpreter measures with."""
+    return {
+        "packages": environment.installed(),
+        "executable": sys.executable,
+        "python": sys.version.split()[0],
+    }
+
+
+def _waiter(device: str) -> Any:
+    """What waits for the device; None where calls return when they are done. Unsupported if there is none here."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise Unsupported(f"no device {device!r} here: {str(error).partition(chr(10))[0][:120]}") from error
+    kind = torch.device(device).type
+    wait = getattr(getattr(torch, kind, None), "synchronize", None)
+    return None if kind in ("cpu", "meta") else wait
 
 
 class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -93,6 +136,11 @@ class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.flops: int | None = None
         self.cases: list[Case] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under this mode; to be kept out of it would import all of dynamo, which takes seconds."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -118,18 +166,24 @@ def costs_of(call: Call) -> dict[str, Any]:
 def _errors(recorded: Case, run: Any, seed: int) -> dict[str, Any]:
     """The largest absolute and relative difference to the fp32 eager result on the same inputs."""
     with torch.no_grad():
-        torch.manual_seed(seed)
-        reference = [
-            t for t in tensors_of(make_call(in_dtype(recorded, "fp32"), seed=seed).run()) if t.numel()
-        ]
-    got = [t.detach() for t in tensors_of(run()) if t.numel()]
-    if len(got) != len(reference) or any(a.shape != b.shape for a, b in zip(got, reference, strict=True)):
+        torch.default_generator.manual_seed(seed)
+        reference = make_call(in_dtype(recorded, "fp32"), seed=seed).run()
+    return differences(run(), reference)
+
+
+def differences(result: Any, reference: Any) -> dict[str, Any]:
+    """The largest absolute difference between two results' tensors, and the largest relative to their largest value.
+
+    Nothing where they cannot be told: other shapes, complex or sparse values, no values at all.
+    """
+    got, want = ([t.detach() for t in tensors_of(value) if t.numel()] for value in (result, reference))
+    if len(got) != len(want) or any(a.shape != b.shape for a, b in zip(got, want, strict=True)):
         return {}
     absolute = relative = 0.0
-    for a, b in zip(got, reference, strict=True):
-        if a.is_complex() or a.layout is not torch.strided:
+    for a, b in zip(got, want, strict=True):
+        if a.is_complex() or a.layout is not torch.strided or a.is_meta:
             return {}
-        x, y = a.double(), b.double()
+        x, y = a.double().cpu(), b.double()
         gap = (x - y).abs()
         gap = torch.where((x == y) | (x.isnan() & y.isnan()), 0.0, gap)
         absolute = max(absolute, float(gap.max()))
@@ -145,13 +199,12 @@ def _is_random(case: Case) -> bool:
     return any(word in plain_name(case.op) for word in _RANDOM)
 
 
-def _memory_peak(run: Any) -> int | None:
+def memory_peak(run: Any) -> int | None:
     """The most bytes that were allocated at once during one call, as torch's allocator tells."""
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
+    # torch.profiler.profile does the same and imports all of dynamo for it.
+    with torch.autograd.profiler.profile(use_kineto=True, profile_memory=True) as profile:
         run()
-    results = getattr(profile.profiler, "kineto_results", None)
+    results = getattr(profile, "kineto_results", None)
     if results is None:
         return None
     now = peak = 0

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
+from luxmeter.render.plain import plain
+
 
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "", stream: IO[str] | None = None
@@ -44,7 +46,7 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
-    return str(value)
+    return plain(str(value))
 
 
 def _for_machines(value: Any) -> Any:

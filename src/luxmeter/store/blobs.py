@@ -56,16 +56,21 @@ class BlobPool:
         return [path for path, seen in found if seen.st_nlink == 1 and seen.st_ctime < old]
 
 
-def read_blob(run_folder: Path, name: str) -> bytes:
-    """The bytes called `name`, checked against it."""
+def blob_path(run_folder: Path, name: str) -> Path:
+    """Where the run keeps the content called `name`."""
     if len(name) != 64 or not all(c in "0123456789abcdef" for c in name):
         raise StoreError(
             "blob-name",
             f"{name!r} is not a blob's name.",
             "It is the SHA-256 of the content, in hexadecimal.",
         )
+    return _at(run_folder / BLOBS, name)
+
+
+def read_blob(run_folder: Path, name: str) -> bytes:
+    """The bytes called `name`, checked against it."""
     try:
-        body = _at(run_folder / BLOBS, name).read_bytes()
+        body = blob_path(run_folder, name).read_bytes()
     except FileNotFoundError:
         raise StoreError(
             "blob-missing",

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from luxmeter.store import layout
 from luxmeter.store.index import Change, Index, sqlite_url
 from luxmeter.store.journal import host_name, read_tail
 from luxmeter.store.liveness import Process
-from luxmeter.store.query import parse_field, parse_filter
+from luxmeter.store.query import Expression, Field, parse_field, parse_filter
 from luxmeter.store.reader import Run
 from luxmeter.store.rows import Entry, RunRow
 
@@ -39,16 +39,34 @@ class Catalog:
         self._index: Index | None = None
 
     def select(
-        self, where: str, *, sort: str = "-created", limit: int | None = None, archived: bool | None = False
+        self,
+        where: str | Expression | None,
+        *,
+        sort: str = "-created",
+        limit: int | None = None,
+        archived: bool | None = False,
     ) -> list[RunRow]:
         """See `Lab.runs`."""
-        expression = parse_filter(where)
-        fields = [
-            (parse_field(part.lstrip("-").strip()), part.strip().startswith("-"))
-            for part in sort.split(",")
-            if part.strip()
-        ]
+        expression = parse_filter(where) if isinstance(where, str) else where
+        fields = _sort_fields(sort)
         return self._ask(lambda index: index.select(expression, fields, limit, archived=archived))
+
+    def select_heads(
+        self,
+        where: str | Expression | None,
+        *,
+        sort: str = "-created",
+        limit: int | None = None,
+        archived: bool | None = False,
+    ) -> list[tuple[Any, ...]]:
+        """As `select`, each run as the plain tuple of a RunHead."""
+        expression = parse_filter(where) if isinstance(where, str) else where
+        fields = _sort_fields(sort)
+        return self._ask(lambda index: index.select_heads(expression, fields, limit, archived=archived))
+
+    def rows(self, ids: Sequence[str]) -> dict[str, RunRow]:
+        """The rows of these runs, by id; those that are gone are left out."""
+        return {row.id: row for row in self._ask(lambda index: index.rows(ids))}
 
     def find(self, reference: str) -> list[tuple[str, str]]:
         """See `Index.find`."""
@@ -186,6 +204,12 @@ class Catalog:
         change.put(entries)
 
 
+def _sort_fields(sort: str) -> list[tuple[Field, bool]]:
+    """`-metric.acc, name` -> each field with whether it falls."""
+    parts = [part.strip() for part in sort.split(",") if part.strip()]
+    return [(parse_field(part.lstrip("-").strip()), part.startswith("-")) for part in parts]
+
+
 def flatten(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"optim": {"lr": 1}} -> {"optim.lr": 1}."""
     flat: dict[str, Any] = {}
@@ -195,6 +219,11 @@ def flatten(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def row_of(run: Run) -> RunRow:
+    """What lists show of a run, read from its directory."""
+    return _entry(run).row
 
 
 def _entry(run: Run) -> Entry:

@@ -27,6 +27,8 @@ runs = sa.Table(
     sa.Column("params_json", sa.Text, nullable=False),
     sa.Column("metrics_json", sa.Text, nullable=False),
     sa.Column("tags_json", sa.Text, nullable=False),
+    # The first holds all that a list shows: rows, which are long, are read only when more is asked for.
+    sa.Index("luxmeter_runs_list", "lab", "archived", "created_ns", "id", "name", "state", "ended_ns"),
     sa.Index("luxmeter_runs_created", "lab", "created_ns"),
     sa.Index("luxmeter_runs_name", "lab", "name"),
     sa.Index("luxmeter_runs_recheck", "lab", "recheck"),
@@ -100,8 +102,14 @@ def order_by(query: sa.Select[Any], sort: Sequence[tuple[Field, bool]]) -> sa.Se
         else:
             columns = [_column(field)]
         for column in columns:
-            query = query.order_by(column.is_(None), column.desc() if falling else column.asc())
-    return query.order_by(runs.c.created_ns.desc())
+            if not (field.kind in _COLUMNS or field.kind in ("created", "tag")):
+                query = query.order_by(
+                    column.is_(None)
+                )  # only where there may be none: it keeps indexes from sorting
+            query = query.order_by(column.desc() if falling else column.asc())
+    if not sort or sort[-1][0].kind != "created":
+        query = query.order_by(runs.c.created_ns.desc())
+    return query
 
 
 def _condition(condition: Condition, lab: str) -> Any:

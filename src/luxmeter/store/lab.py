@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.files import read_json, write_json
+from luxmeter.files import read_json, write_file, write_json
 from luxmeter.settings import LAB_FILE, find_lab
 from luxmeter.store import layout
 from luxmeter.store.blobs import BlobPool
@@ -25,6 +26,7 @@ from luxmeter.store.writer import RunWriter, compact_run
 
 if TYPE_CHECKING:
     from luxmeter.store.catalog import Catalog
+    from luxmeter.store.query import Expression
 
 _ALPHABET = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well
 
@@ -102,7 +104,7 @@ class Lab:
 
     def runs(
         self,
-        where: str = "",
+        where: str | Expression | None = "",
         *,
         sort: str = "-created",
         limit: int | None = None,
@@ -156,6 +158,12 @@ class Lab:
     def adopt(self, source: Path) -> Run:
         """Copy a run's directory from elsewhere into this lab."""
         run = Run(source)
+        if not is_run_id(run.id):
+            raise StoreError(
+                "run-id-unsafe",
+                f"{source} calls itself {run.id!r}, which cannot name a run's folder.",
+                "Ids are letters, digits and - . _ ; this one was not made by luxmeter.",
+            )
         target = self.folder / layout.RUNS / run.id
         if target.exists():
             raise StoreError(
@@ -201,6 +209,18 @@ class Lab:
         if "catalog" in vars(self):
             self.catalog.close()
 
+    def new_id(self) -> str:
+        """An id that no run of this lab has."""
+        run_id, folder = self._new_folder()
+        folder.rmdir()
+        return run_id
+
+    def trash(self) -> list[Run]:
+        """The runs that were removed and can be brought back, the last removed first."""
+        place = self.folder / layout.TRASH
+        found = [p for p in place.iterdir() if (p / layout.IDENTITY).is_file()] if place.is_dir() else []
+        return [Run(p, self.folder) for p in sorted(found, key=lambda p: p.stat().st_ctime_ns, reverse=True)]
+
     def _new_folder(self) -> tuple[str, Path]:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         for _ in range(100):
@@ -220,9 +240,16 @@ class Lab:
         raise StoreError("no-free-id", f"No free run id was found in {self.folder}.", "Try again.")
 
 
+def is_run_id(text: str) -> bool:
+    """Whether a text can be a run's id: a plain name, that leads nowhere else as a folder."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text) is not None
+
+
 def _make(folder: Path) -> dict[str, Any]:
     try:
         (folder / layout.RUNS).mkdir(parents=True, exist_ok=True)
+        # In a project's folder: what runs leave is not the project's, neither for git nor for snapshots of its code.
+        write_file(folder / ".gitignore", b"*\n")
         identity = {"format": layout.LAB_FORMAT, "id": secrets.token_hex(8), "created_ns": time.time_ns()}
         write_json(folder / LAB_FILE, identity, durable=True)
     except OSError as error:

@@ -7,7 +7,7 @@ Format history of a run's directory
 
 Format history of a lab
 1: lab.json (identity), settings.json, runs/<id>/, trash/<id>/, blobs/ (the pool that runs link theirs from),
-   journal/<host>.log (ids of runs that changed, for the index), index/<host>.sqlite (derived).
+   journal/<host>.log (ids of runs that changed, for the index), index/<host>.sqlite (derived), .gitignore (all of it).
 """
 
 from __future__ import annotations

@@ -51,9 +51,7 @@ def find_run(lab_folder: Path, catalog: Catalog, reference: str) -> Run:
             f"There are only {len(found)} runs called {what!r}.",
             f"The oldest is {what}~{len(found) - 1}.",
         )
-    known = {row.name for row in catalog.select("", limit=1000)} | {
-        row.id for row in catalog.select("", limit=1000)
-    }
+    known = {word for row in catalog.select("", limit=1000) for word in (row.name, row.id, *row.tags)}
     raise StoreError(
         "run-not-found",
         f"No run in {lab_folder} is called {reference!r}.",

@@ -3,6 +3,7 @@
 Fields: id, name, state, note, host, archived, tag, created and ended (dates as 2026-11-15 or 2026-11-15T21:30),
 duration (seconds), param.NAME (nested names with dots), metric.NAME (its last value; metric.NAME.min, .max, .n).
 Operators: = != < <= > >= ~ (text with * and ?). Words: and, or, not, parentheses. Nothing is evaluated.
+A single word is a name or a tag: `mnist` stands for `name = mnist or tag = mnist`.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ def parse_filter(text: str) -> Expression | None:
     reader = _Reader(text)
     if reader.at_end():
         return None
+    word = reader.only_word()
+    if word:
+        return Both("or", Condition(Field("name"), "=", word), Condition(Field("tag"), "=", word))
     expression = reader.either()
     if not reader.at_end():
         raise reader.error("the end, 'and' or 'or'")
@@ -119,6 +123,17 @@ class _Reader:
             self.position = end
             return inner
         return self._condition()
+
+    def only_word(self) -> str:
+        """The text, if it is one word or quoted and cannot begin a condition; else empty."""
+        kind, token, end = self._peek()
+        if self.text[end:].strip() or kind not in ("word", "quoted"):
+            return ""
+        if kind == "quoted":
+            return token[1:-1]
+        return (
+            "" if token in (*FIELDS, "and", "or", "not") or token.startswith(("param.", "metric.")) else token
+        )
 
     def at_end(self) -> bool:
         return not self.text[self.position :].strip()

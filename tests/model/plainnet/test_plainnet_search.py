@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 from luxmeter.errors import CheckpointError, StoreError, UsageError
@@ -153,6 +154,8 @@ def test_a_search_is_a_run_of_the_lab(tmp_path: Path) -> None:
     run = lab.find(first.run_id)
     assert run.state == "finished"
     assert run.params["start"] == START
+    assert run.environment["packages"]["torch"] == torch.__version__
+    assert run.environment["machine"]
     assert run.params["budget"]["params"] == 60_000
     assert run.params["options"]["population"] == 6
     scores = run.metric("best_score")

@@ -1,7 +1,7 @@
 /* The recorder core: the contract of _core.pyi, in plain CPython C API (no framework headers).
  *
- * Order of this file: clock and hash, records, threads and buffers, events, signatures, the path of one call,
- * stand-in types, sections, Recorder methods, module.
+ * Order of this file: clock and hash, records, threads and buffers, events, where a tensor keeps its shape, signatures,
+ * the path of one call, stand-in types, sections, Recorder methods, module.
  *
  * Everything runs under the GIL; buffers are touched only where no Python code can run in between. An event is
  * plain numbers: no Python object is made for it, so that the cyclic collector has nothing to look at. */
@@ -30,7 +30,7 @@
 
 enum { CALL = 0, SPAN = 1, SECTION = 2 };
 enum { RAISED = 1, INSIDE = 2, SPANNED = 4, FIRST = 8, COMPLETED = 16, OWN = 32 };
-enum { OPAQUE = 0, EXCHANGE = 1, KEY = 2, IDENTITY = 3, HASH = 4 };
+enum { OPAQUE = 0, EXCHANGE = 1, KEY = 2, IDENTITY = 3, HASH = 4, ATTRIBUTES = 5 };
 enum { CHUNK_EVENTS = 2048, FREE_CHUNKS = 32, BUCKETS = 192, MAX_TOTALS = 100000 };
 enum { MAX_DEPTH = 6, MAX_NUMBERS = 32, MAX_FLOATS = 16, TYPE_CACHE = 64 };
 
@@ -169,7 +169,8 @@ typedef struct {
     int64_t total, child, min, max;
     uint64_t n, raised;
     uint32_t api, signatures, general;
-    uint8_t kind, module, record, boundary;
+    uint8_t kind, module, record, boundary, floats;
+    uint8_t ended; /* COMPLETED or 0 */
 } Callable;
 
 typedef struct {
@@ -240,12 +241,13 @@ typedef struct {
     Instance *instances;
     size_t instance_size, instance_used;
     uint32_t wrapper_count;
-    struct { PyTypeObject *type; int kind; } type_cache[TYPE_CACHE];
-    PyObject *types; /* type -> kind; keeps the types alive, so that no address is used twice */
+    struct { PyTypeObject *type; PyObject *names; int kind; } type_cache[TYPE_CACHE];
+    PyObject *types; /* type -> kind, or names of attributes; keeps the types alive, so that no address is used twice */
     PyObject *apis;  /* name -> API number */
     PyTypeObject *tensor_type;
     PyObject *exchange;
     int (*from_py_object)(void *, DLTensor *);
+    int direct; /* tensors are read where the table points to, see "where a tensor keeps its shape" */
     PyObject *classify, *key, *on_signature, *on_thread, *on_chunk, *sync;
     uint64_t events, lost, passed, unfinished, generalised, hook_errors;
     int64_t described_ns;
@@ -525,6 +527,144 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
     return 0;
 }
 
+/* ---- where a tensor keeps its shape ------------------------------------------------------------------ */
+
+/* The exchange table costs some 550 instructions a tensor, nearly all of them taking and giving back a reference with
+ * the interpreter's lock. But what it hands out is a pointer to the sizes inside the tensor: from there on, whatever a
+ * tensor is known by lies at the same distance in each of them. No header says so: the distances are measured on sample
+ * tensors, and every one of them is checked against what the table says. One that does not fit, and the table is asked
+ * for every tensor, as before. Only tensors of the samples' own C++ class are read so (the first word, its virtual
+ * table), with a set of dispatch keys that the table was seen to accept (not that of meta tensors, for one). */
+enum { INLINE_SIZES = 5, MAX_KEYS = 8 };
+#define DTYPE_AND_DEVICE UINT64_C(0xFFFFFFFFFF) /* two bytes data type, then kind, index and presence of the device */
+
+static struct {
+    PyTypeObject *type; /* whose samples they were: NULL until they were looked at */
+    int known;
+    size_t body_at;                      /* in the Python object */
+    size_t shape_at, dtype_at, keys_at;  /* in the body */
+    uint64_t kind;                       /* the first word of a body */
+    uint64_t keys[MAX_KEYS];             /* sets that are read directly; the first is that of usual tensors */
+    uint64_t refused[MAX_KEYS];          /* sets of samples that the table refused */
+    int key_count, refused_count;
+} layout;
+
+static inline uint64_t word_at(const char *body, size_t at)
+{
+    uint64_t word;
+    memcpy(&word, body + at, sizeof(word));
+    return word;
+}
+
+/* Kind, index (-1 for the processor) and presence (1) of the device: a byte each. */
+static inline uint64_t device_at(uint64_t word) { return word >> 16 & 0xFFFFFF; }
+
+/* Whether a body with this set of keys is as the samples: asked of the table once a set. -1: the table refuses it. */
+static int keys_are_readable(Recorder *r, PyObject *v, uint64_t keys)
+{
+    DLTensor d;
+    for (int i = 0; i < layout.key_count; i++)
+        if (layout.keys[i] == keys) return 1;
+    for (int i = 0; i < layout.refused_count; i++)
+        if (layout.refused[i] == keys) return -1;
+    if (layout.key_count == MAX_KEYS) return 0;
+    if (r->from_py_object(v, &d) != 0) {
+        PyErr_Clear();
+        return 0;
+    }
+    const char *body = *(const char *const *)((const char *)v + layout.body_at);
+    if ((const char *)d.shape != body + layout.shape_at) return 0;
+    uint64_t device = device_at(word_at(body, layout.dtype_at));
+    if (device != 0x1FF00 && device >> 8 != (UINT64_C(0x100) | (uint8_t)d.device.id)) return 0;
+    layout.keys[layout.key_count++] = keys;
+    return 1;
+}
+
+/* The distance from the tensor's body to its sizes, by the word of the Python object that leads to it. 0: none. */
+static size_t shape_distance(PyObject *v, size_t at, const DLTensor *d)
+{
+    uintptr_t body = *(const uintptr_t *)((const char *)v + at), shape = (uintptr_t)d->shape;
+    return body != 0 && body % 8 == 0 && shape > body && shape - body <= 256 ? shape - body : 0;
+}
+
+static int fits(const char *body, const DLTensor *d, size_t shape_at)
+{
+    int64_t numel = 1;
+    const char *sizes = body + shape_at;
+    if ((const char *)d->shape != sizes || d->ndim > INLINE_SIZES) return 0;
+    if (d->strides != d->shape + INLINE_SIZES || word_at(sizes, (size_t)-8) != (uint64_t)d->ndim) return 0;
+    for (int i = 0; i < d->ndim; i++) numel *= d->shape[i];
+    return word_at(sizes, 8 * (2 * INLINE_SIZES + 1)) == (uint64_t)numel; /* after the offset in the storage */
+}
+
+/* Samples: a list of (tensor, class). Of one class: equal in data type and device. Class None: the table refuses it. */
+static int measure_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
+{
+    Py_ssize_t n = PyList_GET_SIZE(samples);
+    uint64_t words[64] = {0};
+    long classes[64] = {0};
+    int readable = 0, elsewhere = 0;
+    if (n < 8 || n > 64) return 0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *v, *group;
+        DLTensor d;
+        PyObject *pair = PyList_GET_ITEM(samples, i);
+        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) return 0;
+        v = PyTuple_GET_ITEM(pair, 0);
+        group = PyTuple_GET_ITEM(pair, 1);
+        if (Py_TYPE(v) != type) return 0;
+        int refused = read(v, &d) != 0;
+        if (refused) PyErr_Clear();
+        if (refused != (group == Py_None)) return 0;
+        if (i == 0) {
+            if (refused) return 0;
+            for (size_t at = sizeof(PyObject); at + 8 <= (size_t)type->tp_basicsize && !layout.shape_at; at += 8)
+                if ((layout.shape_at = shape_distance(v, at, &d)) != 0) layout.body_at = at;
+            if (layout.shape_at < 16) return 0;
+            layout.dtype_at = layout.shape_at + 8 * (2 * INLINE_SIZES + 2);
+            layout.keys_at = layout.dtype_at + 8;
+        }
+        const char *body = *(const char *const *)((const char *)v + layout.body_at);
+        if (i == 0) layout.kind = word_at(body, 0);
+        if (word_at(body, 0) != layout.kind) {
+            if (refused) continue; /* another class altogether */
+            return 0;
+        }
+        uint64_t keys = word_at(body, layout.keys_at);
+        if (refused) { /* the set of keys has to tell it from the readable ones, which come first */
+            for (int k = 0; k < layout.key_count; k++)
+                if (layout.keys[k] == keys) return 0;
+            if (layout.refused_count == MAX_KEYS) return 0;
+            layout.refused[layout.refused_count++] = keys;
+            uint64_t device = device_at(word_at(body, layout.dtype_at));
+            if (device >> 8 != 0x1FF) return 0;
+            elsewhere += (device & 0xFF) != 0; /* on meta */
+            continue;
+        }
+        if (!fits(body, &d, layout.shape_at) || device_at(word_at(body, layout.dtype_at)) != 0x1FF00) return 0;
+        if (layout.key_count == 0) layout.keys[layout.key_count++] = keys;
+        if (keys != layout.keys[0]) return 0;
+        words[readable] = word_at(body, layout.dtype_at) & DTYPE_AND_DEVICE;
+        classes[readable] = PyLong_AsLong(group);
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            return 0;
+        }
+        readable++;
+    }
+    for (int i = 0; i < readable; i++)
+        for (int k = 0; k < i; k++)
+            if ((words[i] == words[k]) != (classes[i] == classes[k])) return 0;
+    return readable >= 8 && elsewhere > 0;
+}
+
+static void learn_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
+{
+    if (layout.type != NULL) return;
+    layout.type = (PyTypeObject *)Py_NewRef((PyObject *)type); /* kept: its address is compared */
+    layout.known = sizeof(void *) == 8 && measure_layout(type, read, samples);
+}
+
 /* ---- signatures -------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -532,6 +672,7 @@ typedef struct {
     Thread *thread;
     uint64_t h;
     uint32_t nfloats;
+    int by_floats; /* their values are part of the key */
     double floats[MAX_FLOATS];
 } Hasher;
 
@@ -556,11 +697,10 @@ static int hash_key(Hasher *h, PyObject *v)
     return 0;
 }
 
-static inline int hash_tensor(Hasher *h, PyObject *v)
+static int hash_tensor_by_table(Hasher *h, PyObject *v)
 {
     Recorder *r = h->recorder;
     DLTensor d;
-    put(h, (uint64_t)(uintptr_t)Py_TYPE(v));
     if (r->from_py_object == NULL) return hash_key(h, v);
     if (UNLIKELY(r->from_py_object(v, &d) != 0)) { /* sparse, meta, functorch ...: by its attributes */
         PyErr_Clear();
@@ -575,9 +715,36 @@ static inline int hash_tensor(Hasher *h, PyObject *v)
     return 0;
 }
 
+static inline int hash_tensor(Hasher *h, PyObject *v)
+{
+    Recorder *r = h->recorder;
+    put(h, (uint64_t)(uintptr_t)Py_TYPE(v));
+    if (UNLIKELY(!r->direct)) return hash_tensor_by_table(h, v);
+    const char *body = *(const char *const *)((const char *)v + layout.body_at);
+    if (UNLIKELY(body == NULL) || UNLIKELY(word_at(body, 0) != layout.kind)) return hash_tensor_by_table(h, v);
+    uint64_t ndim = word_at(body, layout.shape_at - 8), keys = word_at(body, layout.keys_at);
+    if (UNLIKELY(ndim > INLINE_SIZES)) return hash_tensor_by_table(h, v);
+    if (UNLIKELY(keys != layout.keys[0])) {
+        int readable = keys_are_readable(r, v, keys);
+        if (readable < 0) return hash_key(h, v);
+        if (!readable) return hash_tensor_by_table(h, v);
+    }
+    put(h, (word_at(body, layout.dtype_at) & DTYPE_AND_DEVICE) | ndim << 40);
+    const char *sizes = body + layout.shape_at;
+    for (uint64_t i = 0; i < ndim; i++) put(h, word_at(sizes, 8 * i));
+    if (UNLIKELY(r->strides))
+        for (uint64_t i = 0; i < ndim; i++) put(h, word_at(sizes, 8 * (INLINE_SIZES + i)));
+    return 0;
+}
+
 static inline void hash_float(Hasher *h, double value)
 {
     if (h->nfloats < MAX_FLOATS) h->floats[h->nfloats++] = value;
+    if (UNLIKELY(h->by_floats)) {
+        uint64_t bits;
+        memcpy(&bits, &value, sizeof(bits));
+        put(h, bits);
+    }
 }
 
 static int hash_long(Hasher *h, PyObject *v)
@@ -639,46 +806,66 @@ static int hash_dict(Hasher *h, PyObject *v, int depth)
 }
 
 /* How a type takes part: asked once a type. -1: interrupted. */
-static int kind_of_type(Hasher *h, PyTypeObject *type)
+static int kind_of_type(Hasher *h, PyTypeObject *type, PyObject **names)
 {
     Recorder *r = h->recorder;
     size_t at = ((uintptr_t)type >> 5) % TYPE_CACHE;
-    if (LIKELY(r->type_cache[at].type == type)) return r->type_cache[at].kind;
-    PyObject *known = PyDict_GetItemWithError(r->types, (PyObject *)type);
-    int kind = OPAQUE;
-    if (known != NULL) {
-        kind = (int)PyLong_AsLong(known);
-    } else {
-        PyErr_Clear();
-        if (r->classify != NULL) {
-            PyObject *argument = (PyObject *)type, *answer;
-            if (call_hook(r, h->thread, r->classify, &argument, 1, &answer) < 0) return -1;
-            if (answer != NULL) {
-                kind = (int)PyLong_AsLong(answer);
-                Py_DECREF(answer);
-                if (PyErr_Occurred()) {
-                    PyErr_Clear();
-                    kind = OPAQUE;
-                }
-            }
-        }
-        PyObject *number = PyLong_FromLong(kind);
-        if (number == NULL || PyDict_SetItem(r->types, (PyObject *)type, number) < 0) PyErr_Clear();
-        Py_XDECREF(number);
+    if (LIKELY(r->type_cache[at].type == type)) {
+        *names = r->type_cache[at].names;
+        return r->type_cache[at].kind;
     }
+    PyObject *known = Py_XNewRef(PyDict_GetItemWithError(r->types, (PyObject *)type));
+    if (known == NULL) {
+        PyErr_Clear();
+        PyObject *argument = (PyObject *)type;
+        if (r->classify != NULL && call_hook(r, h->thread, r->classify, &argument, 1, &known) < 0) return -1;
+        if (known == NULL || !(PyLong_Check(known) || PyTuple_Check(known)))
+            Py_XSETREF(known, PyLong_FromLong(OPAQUE));
+        if (known == NULL || PyDict_SetItem(r->types, (PyObject *)type, known) < 0) {
+            PyErr_Clear();
+            Py_XDECREF(known);
+            return OPAQUE;
+        }
+    }
+    int kind = PyTuple_Check(known) ? ATTRIBUTES : (int)PyLong_AsLong(known);
+    if (PyErr_Occurred()) PyErr_Clear();
+    Py_DECREF(known); /* the dictionary holds it */
     r->type_cache[at].type = type;
     r->type_cache[at].kind = kind;
+    r->type_cache[at].names = *names = kind == ATTRIBUTES ? known : NULL;
     return kind;
 }
 
-static int hash_other(Hasher *h, PyObject *v, PyTypeObject *type)
+/* By its attributes, each as if it were an argument. One that cannot be read: no further. */
+static int hash_attributes(Hasher *h, PyObject *v, PyObject *names, int depth)
 {
-    int kind = kind_of_type(h, type);
+    int status = 0;
+    for (Py_ssize_t i = 0; status == 0 && i < PyTuple_GET_SIZE(names); i++) {
+        int was = h->thread->busy;
+        h->thread->busy = 1;
+        PyObject *value = PyObject_GetAttr(v, PyTuple_GET_ITEM(names, i));
+        h->thread->busy = was;
+        if (value == NULL) {
+            PyErr_Clear();
+            h->recorder->hook_errors++;
+            return 0;
+        }
+        status = depth < MAX_DEPTH ? hash_one(h, value, depth + 1) : 0;
+        Py_DECREF(value);
+    }
+    return status;
+}
+
+static int hash_other(Hasher *h, PyObject *v, PyTypeObject *type, int depth)
+{
+    PyObject *names = NULL;
+    int kind = kind_of_type(h, type, &names);
     if (kind < 0) return -1;
     if (kind == EXCHANGE) return hash_tensor(h, v);
     put(h, (uint64_t)(uintptr_t)type);
     switch (kind) {
     case KEY: return hash_key(h, v);
+    case ATTRIBUTES: return hash_attributes(h, v, names, depth);
     case IDENTITY: put(h, (uint64_t)(uintptr_t)v); return 0;
     case HASH: {
         Py_hash_t value = PyObject_Hash(v);
@@ -736,7 +923,7 @@ static int hash_one(Hasher *h, PyObject *v, int depth)
         put(h, (uint64_t)(uintptr_t)v);
         return 0;
     }
-    return hash_other(h, v, type);
+    return hash_other(h, v, type, depth);
 }
 
 static int grow_interned(Recorder *r)
@@ -850,6 +1037,7 @@ static inline int signature_of(Recorder *r, Thread *t, uint32_t callable, PyObje
     h.thread = t;
     h.h = callable;
     h.nfloats = 0;
+    h.by_floats = r->callables[callable].floats;
     put(&h, (uint64_t)nargs);
     for (Py_ssize_t i = 0; i < nargs; i++)
         if (UNLIKELY(hash_one(&h, args[i], 0) < 0)) return -1;
@@ -914,6 +1102,18 @@ static inline PyObject *invoke(const Invocation *i)
     return PyObject_Vectorcall(i->through, i->args, i->nargsf, i->kwnames);
 }
 
+/* Waits for the device. What the device reports there is the failure of the call, unless that failed by itself. */
+static int wait_for_device(Recorder *r, Thread *t, int failed)
+{
+    if (failed) return call_hook(r, t, r->sync, NULL, 0, NULL);
+    int was = t->busy;
+    t->busy = 1;
+    PyObject *answer = PyObject_CallNoArgs(r->sync);
+    t->busy = was;
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
 static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
 {
     PyObject *result;
@@ -939,7 +1139,7 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
         return result;
     }
     int is_module = c->module;
-    uint32_t signature = 0;
+    uint32_t signature = 0, ended = c->ended;
     if (r->signatures &&
         signature_of(r, t, callable, i->args, PyVectorcall_NARGS(i->nargsf), i->kwnames, &signature) < 0)
         return NULL;
@@ -960,10 +1160,11 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
     result = invoke(i);
     int64_t end = now(), wait = 0;
     int status = 0;
-    uint32_t flags = r->ended | (f.open ? INSIDE : 0) | (kind ? SPANNED : 0);
+    uint32_t flags = ended | (f.open ? INSIDE : 0) | (kind ? SPANNED : 0);
     if (UNLIKELY(result == NULL) && !PyErr_ExceptionMatches(PyExc_StopIteration)) flags |= RAISED;
     if (r->sync != NULL) {
-        status = call_hook(r, t, r->sync, NULL, 0, NULL);
+        status = wait_for_device(r, t, result == NULL);
+        if (UNLIKELY(status < 0)) flags |= RAISED;
         wait = now() - end;
         end += wait;
     }
@@ -1356,14 +1557,14 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 {
     static char *names[] = {"inside", "signatures", "strides", "totals", "completed", "max_signatures",
                             "max_pending", "tensor_type", "exchange", "classify", "key", "on_signature",
-                            "on_thread", "on_chunk", "sync", NULL};
+                            "on_thread", "on_chunk", "sync", "samples", NULL};
     int inside = 0, signatures = 1, strides = 0, totals = 0, completed = 1;
     unsigned int max_signatures = 4096, max_pending = 262144;
     PyObject *tensor_type = NULL, *exchange = NULL, *classify = NULL, *key = NULL, *on_signature = NULL,
-             *on_thread = NULL, *on_chunk = NULL, *sync = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pppppIIOOOOOOOO", names, &inside, &signatures, &strides,
+             *on_thread = NULL, *on_chunk = NULL, *sync = NULL, *samples = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pppppIIOOOOOOOOO", names, &inside, &signatures, &strides,
                                      &totals, &completed, &max_signatures, &max_pending, &tensor_type, &exchange,
-                                     &classify, &key, &on_signature, &on_thread, &on_chunk, &sync))
+                                     &classify, &key, &on_signature, &on_thread, &on_chunk, &sync, &samples))
         return NULL;
     ExchangeTable *table = NULL;
     if (exchange != NULL && exchange != Py_None) {
@@ -1393,6 +1594,10 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     r->exchange = table != NULL ? Py_NewRef(exchange) : NULL;
     r->from_py_object = table != NULL ? table->dltensor_from_py_object : NULL;
     r->tensor_type = (PyTypeObject *)(table != NULL ? optional(tensor_type) : NULL);
+    if (r->tensor_type != NULL && samples != NULL && PyList_Check(samples)) {
+        learn_layout(r->tensor_type, r->from_py_object, samples);
+        r->direct = layout.known && layout.type == r->tensor_type;
+    }
     r->types = PyDict_New();
     r->apis = PyDict_New();
     r->callables = PyMem_RawCalloc(1024, sizeof(Callable));
@@ -1405,6 +1610,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     r->callable_count = r->api_count = 1; /* 0 is the recorder itself */
     r->callables[0].kind = SPAN;
     r->callables[0].record = 1;
+    r->callables[0].ended = (uint8_t)r->ended;
     r->seen[0] = 1;
     return (PyObject *)r;
 }
@@ -1515,12 +1721,15 @@ static int grow(void **array, size_t *room, size_t count, size_t item)
 
 static PyObject *recorder_add_callable(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"name", "kind", "module", "record", "boundary", NULL};
+    static char *names[] = {"name", "kind", "module", "record", "boundary", "floats", "completed", NULL};
     Recorder *r = (Recorder *)self;
     PyObject *name;
-    int kind = CALL, module = 0, record = 1, boundary = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|$ippp", names, &name, &kind, &module, &record, &boundary))
+    PyObject *completed = Py_None;
+    int kind = CALL, module = 0, record = 1, boundary = 0, floats = 0, ended = r->ended;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|$ippppO", names, &name, &kind, &module, &record, &boundary,
+                                     &floats, &completed))
         return NULL;
+    if (completed != Py_None && r->sync == NULL) ended = PyObject_IsTrue(completed) > 0 ? COMPLETED : 0;
     if (grow((void **)&r->callables, &r->callable_room, r->callable_count, sizeof(Callable)) < 0) return NULL;
     PyObject *known = PyDict_GetItemWithError(r->apis, name);
     uint32_t api;
@@ -1538,7 +1747,8 @@ static PyObject *recorder_add_callable(PyObject *self, PyObject *args, PyObject 
         r->api_count++;
     }
     r->callables[r->callable_count] = (Callable){.api = api, .kind = (uint8_t)kind, .module = (uint8_t)module,
-                                                 .record = (uint8_t)record, .boundary = (uint8_t)boundary};
+                                                 .record = (uint8_t)record, .boundary = (uint8_t)boundary,
+                                                 .floats = (uint8_t)floats, .ended = (uint8_t)ended};
     return PyLong_FromSize_t(r->callable_count++);
 }
 
@@ -1783,7 +1993,11 @@ static PyObject *recorder_after_fork(PyObject *self, PyObject *unused)
 
 static PyObject *recorder_recording(PyObject *self, void *unused) { return PyBool_FromLong(((Recorder *)self)->on); }
 
-static PyGetSetDef recorder_getset[] = {{"recording", recorder_recording, NULL, NULL, NULL}, {NULL}};
+static PyObject *recorder_direct(PyObject *self, void *unused) { return PyBool_FromLong(((Recorder *)self)->direct); }
+
+static PyGetSetDef recorder_getset[] = {{"recording", recorder_recording, NULL, NULL, NULL},
+                                        {"direct", recorder_direct, NULL, NULL, NULL},
+                                        {NULL}};
 
 #define KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 static PyMethodDef recorder_methods[] = {
@@ -1838,7 +2052,7 @@ PyMODINIT_FUNC PyInit__core(void)
     static const struct { const char *name; int value; } constants[] = {
         {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
         {"SPANNED", SPANNED}, {"FIRST", FIRST}, {"COMPLETED", COMPLETED}, {"OWN", OWN}, {"OPAQUE", OPAQUE},
-        {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH},
+        {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH}, {"ATTRIBUTES", ATTRIBUTES}, {"PER_CALLABLE_COMPLETED", 1},
         {"EVENT_SIZE", sizeof(Event)}, {"HISTOGRAM_BUCKETS", BUCKETS}};
     PyObject *module = PyModule_Create(&core_module);
     if (module == NULL) return NULL;

@@ -25,6 +25,10 @@ EXCHANGE: int  # a tensor that the exchange table can read; KEY when the table r
 KEY: int  # by what `key(argument)` returns
 IDENTITY: int  # by its address: for objects that live for ever (torch.dtype)
 HASH: int  # by hash(argument)
+ATTRIBUTES: (
+    int  # `classify` may answer a tuple of names instead: by these attributes, each as if it were an argument
+)
+PER_CALLABLE_COMPLETED: int  # add_callable() takes `completed`
 
 EVENT_SIZE: int  # bytes of one event; records.EVENT_DTYPE is its layout
 HISTOGRAM_BUCKETS: int  # buckets in a totals row's histogram: four a doubling, see table.bucket_edges
@@ -58,7 +62,10 @@ class Span:
     """An open section, from `Recorder.enter`. Knows the thread it was opened on."""
 
 class Recorder:
-    """Owns callables, signatures, buffers and modes. All hooks are optional and called with recording off on their thread."""
+    """Owns callables, signatures, buffers and modes. All hooks are optional and called with recording off on their thread.
+
+    What a hook raises is counted and dropped; only what `sync` raises after a call that succeeded is the caller's.
+    """
 
     def __init__(
         self,
@@ -72,24 +79,37 @@ class Recorder:
         max_pending: int = 262144,
         tensor_type: type | None = None,
         exchange: object | None = None,
-        classify: Callable[[type], int] | None = None,
+        classify: Callable[[type], int | tuple[str, ...]] | None = None,
         key: Callable[[Any], object] | None = None,
         on_signature: Callable[[int, int, tuple[Any, ...], dict[str, Any], bool], None] | None = None,
         on_thread: Callable[[int], None] | None = None,
         on_chunk: Callable[[], None] | None = None,
         sync: Callable[[], None] | None = None,
+        samples: list[tuple[Any, int | None]] | None = None,
     ) -> None:
-        """`exchange` is the capsule `dlpack_exchange_api` of `tensor_type`; `completed` says that without `sync` a call's end is completion (CPU)."""
+        """`samples`, tensors of `tensor_type` with a number for each data type (None: the table refuses it; those last), let the core
+        learn where a tensor keeps its sizes, so that it need not ask the table each time; see `direct`.
+
+        `exchange` is the capsule `dlpack_exchange_api` of `tensor_type`; `completed` says that without `sync` a call's end is completion (CPU)."""
 
     recording: bool  # read only
+    direct: bool  # read only: usual tensors are read where the table was seen to point to, without asking it
 
     def add_callable(
-        self, name: str, *, kind: int = 0, module: bool = False, record: bool = True, boundary: bool = False
+        self,
+        name: str,
+        *,
+        kind: int = 0,
+        module: bool = False,
+        record: bool = True,
+        boundary: bool = False,
+        floats: bool = False,
+        completed: bool | None = None,
     ) -> int:
-        """A new id (from 1 on; 0 is the recorder itself).
+        """A new id (from 1 on; 0 is the recorder itself). `floats`: the values of floats are part of its signatures' keys.
 
         `module`: events below it carry its id in `module`. `record=False`: counts as open but leaves no event
-        (filtered out). `boundary`: its return ends a step for sampling. Callables of one name share their FIRST.
+        (filtered out). `completed`: as of the recorder, for this callable. `boundary`: its return ends a step for sampling. Callables of one name share their FIRST.
         """
 
     def wrap(self, function: Any, callable_id: int, through: Any = None) -> Wrapper:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import perf_counter_ns as now_ns
 from typing import Any, TypeAlias
 
-from luxmeter.calls.core._pykeys import EXCHANGE, HASH, IDENTITY, KEY, OPAQUE, KeyMaker
+from luxmeter.calls.core._pykeys import ATTRIBUTES, EXCHANGE, HASH, IDENTITY, KEY, OPAQUE, KeyMaker
 from luxmeter.calls.core._pystate import (
     CALL,
     COMPLETED,
@@ -23,6 +23,7 @@ from luxmeter.calls.core._pystate import (
     Buffers,
     Callable_,
     Instances,
+    Ranges,
     Span,
     Thread_,
 )  # fmt: skip
@@ -30,10 +31,11 @@ from luxmeter.calls.core._pywrap import PlainWrapper, PropertyWrapper, Wrapper
 
 __all__ = [
     "CALL", "SPAN", "SECTION", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
-    "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
+    "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "PER_CALLABLE_COMPLETED", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
     "now_ns", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder",
 ]  # fmt: skip
 
+PER_CALLABLE_COMPLETED = 1
 Resolver: TypeAlias = Callable[[Any], int]
 
 
@@ -52,24 +54,21 @@ class Recorder:
         max_pending: int = 262144,
         tensor_type: type | None = None,
         exchange: object | None = None,
-        classify: Callable[[type], int] | None = None,
+        classify: Callable[[type], int | tuple[str, ...]] | None = None,
         key: Callable[[Any], object] | None = None,
         on_signature: Callable[[int, int, tuple[Any, ...], dict[str, Any], bool], None] | None = None,
         on_thread: Callable[[int], None] | None = None,
         on_chunk: Callable[[], None] | None = None,
         sync: Callable[[], None] | None = None,
+        samples: list[tuple[Any, int | None]] | None = None,
     ) -> None:
         self._inside, self._signatures = inside, signatures
         self._ended = COMPLETED if completed or sync is not None else 0
         self._max_signatures = max_signatures
         self._keys = KeyMaker(classify, key, strides)
-        self._on_signature, self._on_thread, self._on_chunk, self._sync = (
-            on_signature,
-            on_thread,
-            on_chunk,
-            sync,
-        )
-        self._callables = [Callable_(SPAN, [True], False, True, False)]
+        self._on_signature, self._on_thread = on_signature, on_thread
+        self._on_chunk, self._sync = on_chunk, sync
+        self._callables = [Callable_(SPAN, [True])]
         self._apis: dict[str, list[bool]] = {}
         self._running = self._paused = self._sampled_out = self._manual_steps = False
         self._on = False
@@ -77,11 +76,12 @@ class Recorder:
         self._epoch = self._run = 0
         self._signature_count = 0
         self._generalised: dict[int, int] = {}
-        self._ranges: dict[int, list[list[float]]] = {}
+        self._ranges = Ranges()
         self._buffers = Buffers(max_pending, totals)
         self._counts = self._buffers.counts
         self._local = threading.local()
         self._instances = Instances()
+        self.forget_instances = self._instances.clear
         self._lock = threading.Lock()
 
     # -- names and stand-ins
@@ -94,10 +94,13 @@ class Recorder:
         module: bool = False,
         record: bool = True,
         boundary: bool = False,
+        floats: bool = False,
+        completed: bool | None = None,
     ) -> int:
         seen = self._apis.setdefault(name, [False])
+        ended = self._ended if completed is None or self._sync is not None else COMPLETED if completed else 0
         with self._lock:
-            self._callables.append(Callable_(kind, seen, module, record, boundary))
+            self._callables.append(Callable_(kind, seen, module, record, boundary, floats, ended))
             return len(self._callables) - 1
 
     def wrap(self, function: Any, callable_id: int, through: Any = None) -> Wrapper | PlainWrapper:
@@ -123,9 +126,6 @@ class Recorder:
         if not -1 <= callable_id < len(self._callables):
             raise ValueError(f"no callable has the id {callable_id}")
 
-    def forget_instances(self) -> None:
-        self._instances.clear()
-
     def _resolve(self, wrapper: Wrapper | PlainWrapper, instance: Any) -> int:
         known = self._instances.get(wrapper, instance)
         thread = self._thread()
@@ -144,6 +144,8 @@ class Recorder:
         return callable_id
 
     # -- modes
+
+    direct = False  # tensors are read by their attributes
 
     @property
     def recording(self) -> bool:
@@ -258,24 +260,31 @@ class Recorder:
             thread.open += 1
         if spec.module:
             thread.module = callable_id
-        raised = 0
+        raised, error = 0, None
         span.start_ns = now_ns()
         try:
             return function(*args, **kwargs)
-        except BaseException as error:
+        except BaseException as caught:
+            error = caught
             raised = 0 if isinstance(error, StopIteration) else RAISED
             raise
         finally:
             end_ns = now_ns()
-            wait = 0
+            wait, failure = 0, None
             if self._sync is not None and not thread.busy:
-                self._call_hook(thread, self._sync)
+                # What the device reports is the failure of the call, unless that failed by itself.
+                if error is None:
+                    failure = thread.run(self._sync)
+                else:
+                    self._call_hook(thread, self._sync)
+                raised = RAISED if failure is not None else raised
                 done_ns = now_ns()
                 wait, end_ns = done_ns - end_ns, done_ns
+            error = None  # no cycle through this frame
             thread.top, thread.depth, thread.open = span.prev, span.depth, span.open
             thread.section, thread.module = span.section, span.module
             if span.epoch == self._epoch and self._on:
-                flags = raised | self._ended | (INSIDE if span.inside else 0) | (SPANNED if spec.kind else 0)
+                flags = raised | spec.ended | (INSIDE if span.inside else 0) | (SPANNED if spec.kind else 0)
                 duration = end_ns - span.start_ns
                 if span.prev is not None:
                     span.prev.child_ns += duration
@@ -284,6 +293,8 @@ class Recorder:
                 self._counts["unfinished"] += 1
             if spec.boundary and self._running and not self._manual_steps:
                 self._count_step()
+            if failure is not None:
+                raise failure
 
     def _unrecorded(self, thread: Thread_, spec: Callable_, function: Any, args: Any, kwargs: Any) -> Any:
         before = thread.open
@@ -309,15 +320,11 @@ class Recorder:
             self._call_hook(thread, self._on_chunk)
 
     def _call_hook(self, thread: Thread_, hook: Callable[..., None] | None, *args: Any) -> None:
-        if hook is None:
-            return
-        was, thread.busy = thread.busy, True
-        try:
-            hook(*args)
-        except Exception:  # noqa: BLE001 - never break the user's program
+        failure = thread.run(hook, *args) if hook is not None else None
+        if isinstance(failure, Exception):  # never break the user's program
             self._counts["hook_errors"] += 1
-        finally:
-            thread.busy = was
+        elif failure is not None:
+            raise failure
 
     # -- signatures
 
@@ -325,7 +332,9 @@ class Recorder:
         thread.busy = True
         try:
             floats: list[float] = []
-            key = self._keys.make(args, kwargs, floats)
+            key: object = self._keys.make(args, kwargs, floats)
+            if spec.floats:
+                key = (key, tuple([value.hex() for value in floats]))
         except Exception:  # noqa: BLE001
             self._counts["hook_errors"] += 1
             return 0
@@ -334,11 +343,8 @@ class Recorder:
         known = spec.signatures.get(key)
         if known is None:
             known = self._first_sight(thread, callable_id, spec, key, args, kwargs)
-        if floats and known in self._ranges:
-            for pair, value in zip(self._ranges[known], floats, strict=False):
-                pair[0], pair[1] = min(pair[0], value), max(pair[1], value)
-        elif floats:
-            self._ranges[known] = [[value, value] for value in floats]
+        if floats:
+            self._ranges.widen(known, floats)
         return known
 
     def _first_sight(
@@ -379,7 +385,7 @@ class Recorder:
         return [(i, c.n, c.total_ns, c.child_ns, c.min_ns, c.max_ns, c.raised) for i, c in called]
 
     def float_ranges(self) -> dict[int, list[tuple[float, float]]]:
-        return {i: [(low, high) for low, high in pairs] for i, pairs in self._ranges.items()}
+        return self._ranges.all()
 
     def stats(self) -> dict[str, int]:
         return {**self._counts, "signatures": self._signature_count, "pending": self._buffers.pending()}

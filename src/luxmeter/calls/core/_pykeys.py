@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-OPAQUE, EXCHANGE, KEY, IDENTITY, HASH = 0, 1, 2, 3, 4
+OPAQUE, EXCHANGE, KEY, IDENTITY, HASH, ATTRIBUTES = 0, 1, 2, 3, 4, 5
 _MAX_DEPTH = 6
 _MAX_NUMBERS = 32  # of a longer list of numbers only these take part, with the length
 _MAX_FLOATS = 16
@@ -16,10 +16,13 @@ class KeyMaker:
     """Turns arguments into keys. Floats are left out of the key and collected apart."""
 
     def __init__(
-        self, classify: Callable[[type], int] | None, key: Callable[[Any], object] | None, strides: bool
+        self,
+        classify: Callable[[type], int | tuple[str, ...]] | None,
+        key: Callable[[Any], object] | None,
+        strides: bool,
     ) -> None:
         self._classify, self._key, self._strides = classify, key, strides
-        self._kinds: dict[type, int] = {}
+        self._kinds: dict[type, int | tuple[str, ...]] = {}
 
     def make(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: list[float]) -> object:
         """The key of one call."""
@@ -56,6 +59,8 @@ class KeyMaker:
         known = self._kinds.get(kind)
         if known is None:
             known = self._kinds[kind] = self._classify(kind) if self._classify is not None else OPAQUE
+        if isinstance(known, tuple):
+            return kind, tuple([self._one(getattr(value, name), floats, depth + 1) for name in known])
         if known in (EXCHANGE, KEY) and self._key is not None:
             return kind, self._key(value)
         if known == IDENTITY:

@@ -6,6 +6,7 @@ import struct
 import threading
 import weakref
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 CALL, SPAN, SECTION = 0, 1, 2
@@ -23,6 +24,8 @@ class Callable_:
         "api",
         "boundary",
         "child_ns",
+        "ended",
+        "floats",
         "kind",
         "max_ns",
         "min_ns",
@@ -34,8 +37,18 @@ class Callable_:
         "total_ns",
     )
 
-    def __init__(self, kind: int, api: list[bool], module: bool, record: bool, boundary: bool) -> None:
-        self.kind, self.api, self.module, self.record, self.boundary = kind, api, module, record, boundary
+    def __init__(
+        self,
+        kind: int,
+        api: list[bool],
+        module: bool = False,
+        record: bool = True,
+        boundary: bool = False,
+        floats: bool = False,
+        ended: int = 0,
+    ) -> None:
+        self.kind, self.api, self.module, self.record = kind, api, module, record
+        self.boundary, self.floats, self.ended = boundary, floats, ended
         self.n = self.total_ns = self.child_ns = self.min_ns = self.max_ns = self.raised = 0
         self.signatures: dict[object, int] = {}
 
@@ -62,6 +75,17 @@ class Thread_:
         self.depth = self.open = self.section = self.module = self.used = self.taken = 0
         self.busy = False
         self.chunk: bytearray | None = None
+
+    def run(self, hook: Callable[..., None], *args: Any) -> BaseException | None:
+        """Call a hook with recording off on this thread; what it raised."""
+        was, self.busy = self.busy, True
+        try:
+            hook(*args)
+        except BaseException as failure:  # noqa: BLE001 - the caller knows whose it is
+            return failure
+        finally:
+            self.busy = was
+        return None
 
     def unlink(self, span: Span) -> bool:
         """Take the span out of the nesting, wherever it is; whether it was there."""
@@ -145,6 +169,24 @@ class Instances:
         if len(self._known) & 1023 == 0:
             for place in [place for place, pair in self._known.items() if pair[0]() is None]:
                 del self._known[place]
+
+
+class Ranges:
+    """Smallest and largest value of each float argument, by signature."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, list[list[float]]] = {}
+
+    def widen(self, signature: int, floats: list[float]) -> None:
+        """One more call of this signature."""
+        for pair, value in zip(
+            self._known.setdefault(signature, [[value, value] for value in floats]), floats, strict=False
+        ):
+            pair[0], pair[1] = min(pair[0], value), max(pair[1], value)
+
+    def all(self) -> dict[int, list[tuple[float, float]]]:
+        """Signature id -> pairs."""
+        return {i: [(low, high) for low, high in pairs] for i, pairs in self._known.items()}
 
 
 class Buffers:

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch._ops
 import torch.fx
 import torch.overrides
 
@@ -60,14 +61,16 @@ def listing() -> Listing:
             continue
         for target in _functions(module, overridable=overridable, taken=taken):
             (targets if isinstance(target, Target) else unseen).append(target)  # type: ignore[arg-type]
-    for found in (*_tensor_methods(), *_tensor_properties(), *_data(), *_module_calls(), *_autograd()):
+    for found in (
+        *_tensor_methods(),
+        *_tensor_properties(),
+        *_data(),
+        *_module_calls(),
+        *_autograd(),
+        *_operators(),
+    ):
         (targets if isinstance(found, Target) else unseen).append(found)  # type: ignore[arg-type]
-    unseen.append(
-        Unseen(
-            "torch.ops.*",
-            "torch's own registry of kernels: what users call reaches it through the names above",
-        )
-    )
+    unseen.append(Unseen("torch.ops.higher_order.*", "takes functions of a program that is being captured"))
     unseen.append(Unseen("torch._*", "names with an underscore are not public"))
     return Listing(tuple(targets), tuple(unseen))
 
@@ -204,3 +207,41 @@ def _module_calls() -> Iterator[Target]:
 
 def _autograd() -> Iterator[Target]:
     yield Target("torch.autograd.Function.apply", torch.autograd.Function, "apply", Form.CLASSMETHOD)
+
+
+def _operators() -> Iterator[Target]:
+    """`torch.ops.aten.mm(a, b)`, custom operators, and one overload of them: `torch.ops.aten.mm.default(a, b)`."""
+    for cls in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
+        yield Target("torch.ops.*", cls, "__call__", Form.OPERATOR)
+
+
+# Operators of torch itself hide what they call; one that a user or a package wrote is a span, as its functions are.
+OWN_OPERATORS = (
+    "aten",
+    "prim",
+    "prims",
+    "quantized",
+    "mkldnn",
+    "mkl",
+    "onednn",
+    "sparse",
+    "symm_mem",
+    "torch",
+    "inductor",
+    "c10d",
+)
+
+
+def operator_words(operator: Any) -> tuple[str, bool]:
+    """What the user wrote, and whether it is a span."""
+    full = getattr(operator, "_qualified_op_name", None) or operator.name()  # aten::mm, aten::mm.default
+    namespace, _, name = full.partition("::")
+    return f"torch.ops.{namespace}.{name}", namespace.lstrip("_").split("_")[0] not in OWN_OPERATORS
+
+
+def operator_names() -> Iterator[str]:
+    """All that are registered now: each with its overloads."""
+    for full in torch._C._dispatch_get_all_op_names():
+        namespace, _, name = full.partition("::")
+        yield f"torch.ops.{namespace}.{name.partition('.')[0]}"
+        yield f"torch.ops.{namespace}.{name}"

@@ -72,6 +72,8 @@ class TorchFramework:
             yield f"{class_name(cls)}.step", ""
         for cls in subclasses(torch.autograd.Function):
             yield f"{class_name(cls)}.apply", ""
+        for name in torch_targets.operator_names():
+            yield name, ""
 
     def stand_in(self, target: Target, original: Any, patcher: Patcher) -> Any:
         """What takes the place of `original`; None when it is left alone."""
@@ -92,6 +94,8 @@ class TorchFramework:
             return classmethod(
                 recorder.wrap_resolved(original.__func__, functools.partial(_resolve_function, patcher))
             )
+        if form is Form.OPERATOR:
+            return recorder.wrap_resolved(original, functools.partial(_resolve_operator, patcher))
         if form is Form.HIDDEN:
             return recorder.wrap(original, patcher.hidden_id(target.name))
         through = {
@@ -147,6 +151,11 @@ class TorchFramework:
             return patcher.id_for(name, span=target.span, boundary=target.boundary)
 
         return resolve
+
+
+def _resolve_operator(patcher: Patcher, operator: Any) -> int:
+    name, span = torch_targets.operator_words(operator)
+    return patcher.id_for(name, span=span)
 
 
 def _resolve_function(patcher: Patcher, cls: type) -> int:

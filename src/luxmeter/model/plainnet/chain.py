@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor, nn
+
 from luxmeter.model.plainnet.block import PlainNetBasicBlockClass
 
 
@@ -42,3 +44,31 @@ def rechain(blocks: Sequence[PlainNetBasicBlockClass], channels: int, *, old: in
         block.follow(old, channels)
         old, channels = before, block.out_channels
     return blocks[-1].out_channels
+
+
+class BlockChain(PlainNetBasicBlockClass):
+    """A block that is the blocks of its `module_list` (the name the published checkpoints use), one after another."""
+
+    module_list: nn.ModuleList
+
+    @property
+    def block_list(self) -> list[PlainNetBasicBlockClass]:
+        """The inner blocks."""
+        return list(self.module_list)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.block_list:
+            x = block(x)
+        return x
+
+    def get_output_resolution(self, input_resolution: int) -> int:
+        return chain_resolution(self.block_list, input_resolution)
+
+    def get_FLOPs(self, input_resolution: int) -> int:
+        return chain_flops(self.block_list, input_resolution)
+
+    def get_elementwise(self, input_resolution: int) -> int:
+        return chain_elementwise(self.block_list, input_resolution)
+
+    def get_model_size(self) -> int:
+        return sum(block.get_model_size() for block in self.block_list)

@@ -17,7 +17,7 @@ from luxmeter.model.plainnet.block import (
     kept_weights,
     register_block,
 )
-from luxmeter.model.plainnet.chain import chain_elementwise, chain_flops, chain_resolution, rechain
+from luxmeter.model.plainnet.chain import BlockChain, chain_resolution, rechain
 from luxmeter.model.plainnet.parser import Call, Number, pointed
 
 Blocks = list[PlainNetBasicBlockClass]
@@ -25,11 +25,10 @@ PROBE = 1024
 """A resolution that any sensible sequence of strides divides."""
 
 
-class Joint(PlainNetBasicBlockClass):
-    """Blocks in `module_list` (the name the published checkpoints use)."""
+class Joint(BlockChain):
+    """A block that is written with blocks in its parentheses."""
 
     arguments: ClassVar[tuple[str, ...]] = ()
-    module_list: nn.ModuleList
     _branches: Sequence[Blocks]
     _given: int
 
@@ -63,11 +62,6 @@ class Joint(PlainNetBasicBlockClass):
         """What keeps the inner blocks from working together."""
         return None
 
-    @property
-    def block_list(self) -> Blocks:
-        """The inner blocks."""
-        return list(self.module_list)  # type: ignore[arg-type]
-
     def lay_out(self) -> None:
         (blocks,) = self._branches
         self.module_list = nn.ModuleList(blocks)
@@ -87,23 +81,6 @@ class Joint(PlainNetBasicBlockClass):
             self.in_channels, self.out_channels = channels, self.block_list[-1].out_channels
             if not self.options.no_create:
                 self.build()
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.block_list:
-            x = block(x)
-        return x
-
-    def get_output_resolution(self, input_resolution: int) -> int:
-        return chain_resolution(self.block_list, input_resolution)
-
-    def get_FLOPs(self, input_resolution: int) -> int:
-        return chain_flops(self.block_list, input_resolution)
-
-    def get_elementwise(self, input_resolution: int) -> int:
-        return chain_elementwise(self.block_list, input_resolution)
-
-    def get_model_size(self) -> int:
-        return sum(block.get_model_size() for block in self.block_list)
 
 
 @register_block

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from luxmeter.environment import collect
 from luxmeter.model.plainnet.candidates import Candidate
 from luxmeter.model.plainnet.state import SearchState, save_state
 from luxmeter.store import Lab, RunWriter
@@ -41,7 +42,9 @@ class Keeper:
             return cls(None, place)
         own = lab if lab is not None else Lab.open()
         try:
-            run = own.create_run("search", params=settings, parent=state.run_id, kind="search")
+            run = own.create_run(
+                "search", params=settings, environment=collect(), parent=state.run_id, kind="search"
+            )
         finally:
             if lab is None:
                 own.close()

@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from luxmeter.errors import UsageError, suggestion
+from luxmeter.errors import UsageError
 from luxmeter.model.plainnet.candidates import Budget, Candidate, costs_of, latency_of
 from luxmeter.model.plainnet.journal import Keeper
 from luxmeter.model.plainnet.mutate import Space, check_searchable, mutate
 from luxmeter.model.plainnet.network import PlainNet
 from luxmeter.model.plainnet.parser import parse_structure, write_structure
 from luxmeter.model.plainnet.state import SearchState, load_state, saved_settings
-from luxmeter.model.scores import SCORES
+from luxmeter.model.scores import score_named
 from luxmeter.model.zen import check_size
 from luxmeter.progress import track
 from luxmeter.store import Lab
@@ -87,7 +87,7 @@ def search(
     its parameters, the numbers of each generation and the best structure; without `state` it is saved there too.
     Ctrl-C ends it after the step at hand.
     """
-    goal = _Goal(budget, options, _score_function(options.score))
+    goal = _Goal(budget, options, options.score if callable(options.score) else score_named(options.score))
     calls = parse_structure(start)
     check_searchable(calls, start)
     PlainNet(start, no_create=True, use_se=options.use_se)  # raises where the structure is wrong
@@ -137,7 +137,7 @@ def resume_search(
     """Go on with the search saved in a file, with its own settings; `generations` makes it a longer one."""
     saved = saved_settings(Path(path))
     options = dict(saved["options"])
-    _score_function(options["score"])  # a function of one's own has a name here, and cannot be found again
+    score_named(options["score"])  # a function of one's own has a name here, and cannot be found again
     space = options.pop("space")
     options["space"] = Space() if space == "default" else Space(**space)
     if generations is not None:
@@ -215,18 +215,6 @@ class _Goal:
         # One seed for all: equal random numbers make the comparison fair, and a structure's score its own.
         value = float(self.score(net, input_size=self.options.input_size, seed=self.options.seed))
         return value if value == value and value != float("inf") else float("-inf")
-
-
-def _score_function(score: str | Score) -> Score:
-    if callable(score):
-        return score
-    if score not in SCORES:
-        raise UsageError(
-            "search-score",
-            f"There is no score called {score!r}.",
-            suggestion(score, SCORES) or f"Choose one of {', '.join(SCORES)}, or pass a function.",
-        )
-    return SCORES[score]
 
 
 def _settings(start: str, budget: Budget, options: SearchOptions) -> dict[str, Any]:

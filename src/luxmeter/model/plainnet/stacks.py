@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from luxmeter.errors import UsageError
-from luxmeter.model.plainnet.block import PlainNetBasicBlockClass, build_blocks
-from luxmeter.model.plainnet.chain import chain_elementwise, chain_flops, chain_resolution
+from luxmeter.model.plainnet.block import build_blocks
+from luxmeter.model.plainnet.chain import BlockChain
 from luxmeter.model.plainnet.parser import parse_structure
 
 
-class PlainNetSuperBlockClass(PlainNetBasicBlockClass):
+class PlainNetSuperBlockClass(BlockChain):
     """A block that is written out as a structure of smaller blocks by `expand()`."""
 
     arguments: ClassVar[tuple[str, ...]] = ("in_channels", "out_channels", "stride", "sub_layers")
     sub_layers: int
-    module_list: nn.ModuleList
 
     def expand(self) -> str:
         """The structure string this block stands for."""
@@ -31,11 +30,6 @@ class PlainNetSuperBlockClass(PlainNetBasicBlockClass):
             f"{type(self).__name__} does not say what it stands for.",
             "Give it an expand() that returns a structure string.",
         )
-
-    @property
-    def block_list(self) -> list[PlainNetBasicBlockClass]:
-        """The blocks it is made of."""
-        return list(self.module_list)  # type: ignore[arg-type]
 
     def lay_out(self) -> None:
         text = self.expand()
@@ -48,23 +42,6 @@ class PlainNetSuperBlockClass(PlainNetBasicBlockClass):
                 "Correct its expand().",
             )
         self.module_list = nn.ModuleList(blocks)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.block_list:
-            x = block(x)
-        return x
-
-    def get_output_resolution(self, input_resolution: int) -> int:
-        return chain_resolution(self.block_list, input_resolution)
-
-    def get_FLOPs(self, input_resolution: int) -> int:
-        return chain_flops(self.block_list, input_resolution)
-
-    def get_elementwise(self, input_resolution: int) -> int:
-        return chain_elementwise(self.block_list, input_resolution)
-
-    def get_model_size(self) -> int:
-        return sum(block.get_model_size() for block in self.block_list)
 
     # The words families are spelled with.
 

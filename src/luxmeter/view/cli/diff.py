@@ -1,4 +1,4 @@
-"""`luxmeter diff`: what changed between two traces."""
+"""`luxmeter diff`: what differs between two runs, traces or benchmarks."""
 
 from __future__ import annotations
 
@@ -18,26 +18,97 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command(epilog="Example: luxmeter diff before-trace after-trace --by signature")
+    @app.command(
+        epilog="Example: luxmeter diff latest~1 latest --metric acc; luxmeter diff before-trace after-trace"
+    )
     def diff(
-        a: str = typer.Argument(help="A trace's folder, or a run that has one."),
-        b: str = typer.Argument(help="The trace to hold against it."),
-        by: str = typer.Option("api", help="api, signature or module."),
-        smallest: float = typer.Option(0.05, help="The smallest relative change that counts."),
-        top: int = typer.Option(20, min=1, help="Rows shown."),
-        show_all: bool = typer.Option(False, "--all", help="Also what is the same or unclear."),
+        a: str = typer.Argument(
+            help="A run (id, name, tag, latest~1, path), a trace's folder or a benchmark's file."
+        ),
+        b: str = typer.Argument(help="What to hold against it."),
+        what: str = typer.Option("", "--what", help="runs or traces, of runs that were traced too."),
+        metric: str = typer.Option("", "--metric", "-m", help="Runs: the metric to explain."),
+        full: bool = typer.Option(
+            False, "--full", help="Runs: all of the code's and environment's differences."
+        ),
+        system: bool = typer.Option(False, "--system", help="Runs: the machine's metrics too."),
+        by: str = typer.Option("api", help="Traces: api, signature or module."),
+        smallest: float = typer.Option(
+            0.05, help="Traces, benchmarks: the smallest relative change that counts."
+        ),
+        top: int = typer.Option(20, min=1, help="Traces, benchmarks: rows shown."),
+        show_all: bool = typer.Option(
+            False, "--all", help="Traces, benchmarks: also what is the same or unclear."
+        ),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
-        """What got slower, what is new, what is gone in trace B against trace A. Noise is not called a difference."""
-        from luxmeter.calls import load_trace
-        from luxmeter.calls.difference import difference
-        from luxmeter.render.tables import print_json
-
-        found = difference(load_trace(_trace_of(a)), load_trace(_trace_of(b)), by=by, smallest=smallest)
-        if as_json:
-            print_json({**asdict(found), "changes": [asdict(change) for change in found.changes]})
+        """What differs between two runs (parameters, code, environment, metrics, and which of them plausibly explains
+        it), two traces, or two benchmarks. Noise is not called a difference."""
+        kind = _kind(a, b, what)
+        if kind == "benchmarks":
+            _diff_benchmarks(a, b, smallest=smallest, top=top, show_all=show_all, as_json=as_json)
+        elif kind == "traces":
+            _diff_traces(a, b, by=by, smallest=smallest, top=top, show_all=show_all, as_json=as_json)
         else:
-            _show(found, by=by, top=top, show_all=show_all)
+            _diff_runs(a, b, metric=metric, full=full, system=system, as_json=as_json)
+
+
+def _kind(a: str, b: str, what: str) -> str:
+    """What is compared: files are benchmarks, folders with a trace are traces, everything else names runs."""
+    if what not in ("", "runs", "traces"):
+        raise UsageError("diff-what", f"--what {what} is unknown.", "Use --what runs or --what traces.")
+    if what:
+        return what
+    paths = [Path(reference) for reference in (a, b)]
+    if all(path.is_file() for path in paths):
+        return "benchmarks"
+    return "traces" if any((path / "trace.json").is_file() for path in paths) else "runs"
+
+
+def _diff_runs(a: str, b: str, *, metric: str, full: bool, system: bool, as_json: bool) -> None:
+    from luxmeter.experiment.runs import find_run
+    from luxmeter.render.tables import print_json
+    from luxmeter.view.run_diff import as_record, diff_runs, write_diff
+
+    one, two = find_run(a), find_run(b)
+    traced = all(list((run.folder / "calls").glob("*/trace.json")) for run in (one, two))
+    if traced and not (one.metrics or two.metrics or one.params or two.params):
+        _diff_traces(a, b, by="api", smallest=0.05, top=20, show_all=False, as_json=as_json)
+        return
+    found, why = diff_runs(one, two, metric=metric)
+    if as_json:
+        print_json(as_record(found, why))
+        return
+    write_diff(found, why, sys.stdout, full=full, system=system)
+    if traced:
+        sys.stdout.write("\nBoth were traced: --what traces compares their calls.\n")
+
+
+def _diff_benchmarks(a: str, b: str, *, smallest: float, top: int, show_all: bool, as_json: bool) -> None:
+    from luxmeter.operators.compare import compare_files
+    from luxmeter.render.tables import print_json, print_table
+
+    found = compare_files(a, b, smallest=smallest)
+    if as_json:
+        print_json(found.to_json())
+    elif show_all or top != 20:
+        print_table(*found.table(top=top, everything=show_all))
+    else:
+        sys.stdout.write(f"{found}\n")
+
+
+def _diff_traces(
+    a: str, b: str, *, by: str, smallest: float, top: int, show_all: bool, as_json: bool
+) -> None:
+    from luxmeter.calls import load_trace
+    from luxmeter.calls.difference import difference
+    from luxmeter.render.tables import print_json
+
+    found = difference(load_trace(_trace_of(a)), load_trace(_trace_of(b)), by=by, smallest=smallest)
+    if as_json:
+        print_json({**asdict(found), "changes": [asdict(change) for change in found.changes]})
+    else:
+        _show(found, by=by, top=top, show_all=show_all)
 
 
 def _show(found: Difference, *, by: str, top: int, show_all: bool) -> None:

@@ -33,15 +33,18 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Compact what lost runs left behind; empty the trash; remove content that no run has any more."""
+        from luxmeter.experiment.snapshot_refs import forget_refs, snapshot_refs
         from luxmeter.store import Lab
 
         lab = Lab.open(create=False)
+        refs = [] if keep_trash else snapshot_refs(lab.trash())
         done = lab.gc(empty_trash=not keep_trash)
+        done["snapshots"] = forget_refs(refs)
         lab.close()
         if as_json:
             print_json(done)
         else:
             sys.stdout.write(
                 f"{lab.folder}: compacted {done['compacted']} runs, removed {done['trashed']} from the trash, "
-                f"{done['half_made']} half-made, {done['blobs']} unused blobs\n"
+                f"{done['half_made']} half-made, {done['blobs']} unused blobs, {done['snapshots']} snapshots in git\n"
             )

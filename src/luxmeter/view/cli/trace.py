@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.view.script import become, checked_program, program_name
 from luxmeter.view.startup import Request, environment
 
 
@@ -63,7 +62,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run a script and time every torch call it makes. Ends with the hottest calls and where the result lies."""
         words = list(command or ())
-        name = module.rpartition(".")[2] if module else Path(words[0]).stem if words else "luxmeter"
+        name = program_name(words, module)
         request = Request(
             inside=inside, sync=sync, totals=totals, every=every, filter=_readable(only), skip=_readable(skip),
             out=tuple(out or ()), top=top, coverage=coverage, strict=not show_env, name=name,
@@ -91,34 +90,7 @@ def register(app: typer.Typer) -> None:
 
             sys.stdout.write(f"{all_seen('torch')}\n")
         else:
-            _run(_program(words, module), request)
-
-
-def _program(words: list[str], module: str) -> list[str]:
-    """What Python is started with; refused here if it cannot run."""
-    if module:
-        sys.path.insert(0, str(Path.cwd()))
-        try:
-            found = importlib.util.find_spec(module.partition(".")[0])
-        finally:
-            sys.path.pop(0)
-        if found is None:
-            raise UsageError("no-script", f"There is no module {module!r}.", "Check the name after -m.")
-        return ["-m", module, *words]
-    if not Path(words[0]).exists():
-        raise UsageError(
-            "no-script", f"There is no script {words[0]}.", "Check the path; for a module use -m."
-        )
-    return words
-
-
-def _run(program: list[str], request: Request) -> None:
-    """Become the program. In a fresh interpreter, all but the trace is Python's own doing."""
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    sys.stdout.flush()
-    sys.stderr.flush()
-    variables = environment(request, os.environ)
-    os.execve(sys.executable, [sys.executable, *flags, *program], variables)
+            become(checked_program(words, module), environment(request, os.environ))
 
 
 def _print_variables(request: Request) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,6 +13,8 @@ from luxmeter.view.cli.model import _built
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from luxmeter.model.zen import ZenScore
 
 
 def register(app: typer.Typer) -> None:
@@ -24,19 +26,24 @@ def register(app: typer.Typer) -> None:
             help="A structure string, a file that holds one, or package.module:factory of any model."
         ),
         input_size: str = typer.Option("16,3,32,32", "--input", "-i", help="Batch, channels, height, width."),
-        repeat: int = typer.Option(4, help="Repetitions; more narrow the interval."),
-        mode: str = typer.Option(
-            "stationary", help="stationary, or published: what the authors' code gives."
+        score: str = typer.Option("zen", help="zen, naswot, synflow or grad_norm (which needs --classes)."),
+        repeat: int | None = typer.Option(
+            None, help="Repetitions; more narrow the interval.  [default: 4 for zen, else 1]"
+        ),
+        mode: str | None = typer.Option(
+            None,
+            help="Of zen: stationary, or published: what the authors' code gives.  [default: stationary]",
         ),
         seed: int = typer.Option(0, help="For weights and inputs."),
-        gamma: float = typer.Option(0.01, help="How strongly the input is changed."),
+        gamma: float | None = typer.Option(
+            None, help="Of zen: how strongly the input is changed.  [default: 0.01]"
+        ),
         classes: int | None = typer.Option(None, help="Count a classifier for this many classes."),
         se: bool = typer.Option(False, "--se", help="Build all residual blocks with squeeze and excitation."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
-        """The Zen score of a network without training, with its size and multiply-adds."""
+        """The Zen score of a network without training (or another cheap score), with its size and multiply-adds."""
         from luxmeter.model.plainnet import PlainNet
-        from luxmeter.model.zen import zen_score
         from luxmeter.render.tables import print_json
 
         size = numbers(input_size)
@@ -44,26 +51,55 @@ def register(app: typer.Typer) -> None:
             net = _built(structure, meta=False)
         else:
             net = PlainNet(structure_text(structure), num_classes=classes, use_se=se)
-        score = zen_score(net, input_size=size, repeat=repeat, gamma=gamma, seed=seed, mode=mode)
+        given = {"mode": mode, "gamma": gamma}
+        found = _scored(net, score, size, seed, repeat, {k: v for k, v in given.items() if v is not None})
         facts = facts_of(net, size)
         if as_json:
             print_json(
                 {
-                    "zen": score.value,
-                    "precision": score.precision,
-                    "mode": mode,
-                    "scores": list(score.scores),
+                    "score": score,
+                    score: found.value,
+                    "precision": found.precision,
+                    "mode": found.mode,
+                    "scores": list(found.scores),
                     **facts,
                 }
             )
             return
-        width = f" ± {score.precision:.2f}" if repeat > 1 else ""
+        times = len(found.scores)
+        width = f" ± {found.precision:.2f}" if times > 1 else ""
+        how = f"{found.mode}, " if found.mode else ""
+        images = f"{times} x {size[0]} images" if score != "synflow" else f"{times} x 1 image"
         sys.stdout.write(
-            f"Zen score   {score.value:.2f}{width} ({mode}, {repeat} x {size[0]} images of "
-            f"{size[2]}x{size[3]}, seed {seed})\n"
+            f"{_TITLES[score]:10}  {found.value:.2f}{width} ({how}{images} of {size[2]}x{size[3]}, seed {seed})\n"
             f"parameters  {facts['params']:,}\n"
             f"FLOPs       {facts['flops']:,} (multiply-adds of one image)\n"
         )
+
+
+_TITLES = {"zen": "Zen score", "naswot": "NASWOT", "synflow": "synflow", "grad_norm": "grad norm"}
+
+
+def _scored(
+    net: nn.Module, score: str, size: tuple[int, ...], seed: int, repeat: int | None, of_zen: dict[str, Any]
+) -> ZenScore:
+    """The score of every repetition. Zen repeats by itself; the others are taken again with the next seed."""
+    from luxmeter.model.scores import score_named
+    from luxmeter.model.zen import ZenScore, zen_score
+
+    if score == "zen":
+        return zen_score(net, input_size=size, repeat=4 if repeat is None else repeat, seed=seed, **of_zen)
+    compute = score_named(score)
+    if of_zen:
+        raise UsageError(
+            "score-options",
+            f"{' and '.join(f'--{name}' for name in of_zen)} was given, and {score} has none.",
+            "Leave it out, or ask for --score zen.",
+        )
+    times = 1 if repeat is None else repeat
+    if times < 1:
+        raise UsageError("zen-repeat", f"repeat is {times}.", "Ask for at least 1 repetition.")
+    return ZenScore(tuple(compute(net, input_size=size, seed=seed + turn) for turn in range(times)), "")
 
 
 def numbers(text: str) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from luxmeter.calls.formats import is_file_name
 from luxmeter.calls.options import TraceSettings
 from luxmeter.calls.session import start_in_child
 from luxmeter.errors import LuxmeterError
+from luxmeter.view.script import end_as_interrupted
 from luxmeter.view.startup import PARENT, Request
 
 
@@ -57,17 +57,9 @@ def begin(request: Request) -> None:
                 tell(trace, request, folder=folder, files=wanted, stream=stream)
         except (LuxmeterError, OSError) as error:
             sys.stderr.write(f"luxmeter: {error}\n")
-        _end_as_interrupted()
+        end_as_interrupted()
 
     atexit.register(end)  # after session's own: runs before it
-
-
-def _end_as_interrupted() -> None:
-    """After Ctrl-C Python ends by the signal itself, unless code was run from text since (an import does that):
-    its note of the interrupt is then lost. Running such code that is interrupted sets it again."""
-    if getattr(sys, "last_type", None) is KeyboardInterrupt:
-        with contextlib.suppress(KeyboardInterrupt):
-            exec("raise KeyboardInterrupt")  # noqa: S102
 
 
 def tell(

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
 from luxmeter.calls import device, patch
-from luxmeter.calls.listen import Heard, Listener
-from luxmeter.classic.apitimewrapper import analysis, my_print
+from luxmeter.classic.apitimewrapper import hooks
 from luxmeter.classic.apitimewrapper.torch_wrap import global_param
 from luxmeter.errors import UsageError, warn_once
 
 # The keys of support_wrap_ops.yaml -> what names of a trace begin with.
 _PREFIXES = {"torch": "torch.", "functional": "torch.nn.functional.", "tensor": "Tensor.", "nn": "torch.nn.", "module": "torch.nn."}  # fmt: skip
-_listener: Listener | None = None
 
 
 def start_hook_torch_net(
@@ -32,34 +28,16 @@ def start_hook_torch_net(
     `hook_inside`: also what those calls call. `parall_execute`: do not wait for the device after each call.
     `ops`: a support_wrap_ops.yaml, the only calls to time. `log`: where the lines go (performance.log).
     """
-    global _listener
-    only = read_ops(Path(ops)) if ops is not None else ()
+    only = frozenset(read_ops(Path(ops))) if ops is not None else None
     if log is not None:
         global_param.g_torch_log_path = str(log)
-    my_print.check_log()
     wait = None if parall_execute else device.current("torch").synchronize
-    listener = Listener(_hear, inside=hook_inside, only=only, after=wait)
-    stop_hook_torch_net()
-    _listener = listener.start()
+    hooks.start("torch", hooks.Side(inside=hook_inside, wait=wait, only=only))
 
 
 def stop_hook_torch_net() -> None:
     """Take the timing out again and close the log. Nothing happens if it is not in."""
-    global _listener
-    if _listener is not None:
-        _listener.stop()
-        _listener = None
-    my_print.close_log()
-
-
-def _hear(call: Heard) -> None:
-    name = f"torch.{call.name}" if call.name.startswith("Tensor.") else call.name
-    cost_ms = call.duration_ns / 1e6
-    line = f"{name} cost_time: {cost_ms:.4f} ms{' (raised)' if call.raised else ''}"
-    my_print.write_log(line + "\n")
-    if not global_param.g_stop_torch_print:
-        sys.stdout.write(line + "\n")
-    analysis.count(name, cost_ms)
+    hooks.stop("torch")
 
 
 def read_ops(path: Path) -> Sequence[str]:
@@ -91,5 +69,3 @@ def read_ops(path: Path) -> Sequence[str]:
         )
     return known
 
-
-atexit.register(stop_hook_torch_net)

@@ -1,0 +1,386 @@
+"""An experiment: one run, kept whole, whatever way it ends (lux.Experiment)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar, Unpack
+
+from luxmeter import ranks
+from luxmeter.errors import UsageError
+from luxmeter.experiment import ending, open_experiments, secrecy, signals
+from luxmeter.experiment.experiment_folder import ExperimentFolder, folder_of
+from luxmeter.experiment.experiment_options import ExperimentSettings, listed, make_options
+from luxmeter.experiment.experiment_params import plain_params, several
+from luxmeter.experiment.keycode import KeyCode, keycode_of
+from luxmeter.experiment.lineage import forgiving, in_environment, note_child, parent_of
+from luxmeter.experiment.recording import Recording
+from luxmeter.experiment.records import ENDING, FILES_FOLDER, Ending
+from luxmeter.files import write_json
+from luxmeter.store import Lab, Run, RunWriter, activate
+from luxmeter.store.writer import inside
+
+T = TypeVar("T")
+_NOTHING = object()
+
+
+class Experiment:
+    """Keeps a run: parameters, code, environment, output, files, metrics and how it ended.
+
+    A Path, or a string that starts with `.`, `/` or `~`, is the folder that holds the experiment's parts; any other
+    string is its name. Use it as a context manager, or with start_exp() and end_exp(). Other ranks than the first
+    make no run (unless all_ranks=True): what they log is not kept.
+    """
+
+    def __init__(
+        self,
+        name: str | os.PathLike[str],
+        params: Any = None,
+        **settings: Unpack[ExperimentSettings],
+    ) -> None:
+        self._options = make_options(settings)
+        self._place = folder_of(name)
+        self.name = self._place.name if self._place is not None else str(name)
+        if not self.name.strip():
+            raise UsageError("experiment-name", f"{name!r} names no experiment.", "Give a name or a folder.")
+        self._params = plain_params(params)
+        self._has_params = params is not None
+        self.given: dict[str, Any] = {}  # by `luxmeter run --param`: they stay when the program names its own
+        self._folder: ExperimentFolder | None = None
+        self._keycode: list[KeyCode] = []
+        self._parts: list[tuple[Path, str, tuple[str, ...]]] = []
+        self._run: RunWriter | None = None
+        self._recording: Recording | None = None
+        self._lab: Lab | None = None
+        self._ended: RunWriter | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._is_silent = False
+        self._leave = contextlib.ExitStack()
+        self._owner = 0
+        self._end_lock = threading.RLock()
+
+    # -- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The id of its run; empty before the start, and on ranks that make none."""
+        run = self._run or self._ended
+        return "" if run is None else run.id
+
+    @property
+    def state(self) -> str:
+        """new, running, finished, failed or interrupted."""
+        run = self._run or self._ended
+        return ("running" if self._is_silent else "new") if run is None else run.state
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its run in the lab."""
+        return self._known_run().folder
+
+    @property
+    def run(self) -> Run:
+        """Its run as it rests in the lab, to be read."""
+        return Run(self._known_run().folder)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters it was given, nested."""
+        return dict(self._params)
+
+    # -- begin and end ------------------------------------------------------------------------------------------
+
+    def start_exp(self) -> Experiment:
+        """Begin the run. Without end_exp() it ends with the program, whatever way that ends."""
+        self._start()
+        self._leave.enter_context(open_experiments.listening_for_exit())
+        return self
+
+    def _start(self) -> None:
+        if self._run is not None or self._is_silent:
+            raise UsageError(
+                "experiment-running",
+                f"The experiment {self.name!r} is running already (run {self.id or 'of rank 0'}).",
+                "End it with end_exp() before starting it again.",
+            )
+        self._owner = os.getpid()
+        if not (ranks.is_main() or self._options.all_ranks):
+            self._is_silent = True
+            return
+        if self._place is not None:
+            self._folder = ExperimentFolder(self._place)
+        outer = open_experiments.claim()
+        if outer is not None and self._options.lab is None:
+            self._take_over(outer)
+        else:
+            if outer is not None:
+                outer.discard()
+            self._begin()
+
+    def end_exp(self, error: BaseException | None = None) -> None:
+        """End the run: finished or, with an exception, as that says. A second call does nothing."""
+        self._end(Ending.of(error))
+
+    def __enter__(self) -> Experiment:
+        if self._run is None and not self._is_silent:
+            self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.end_exp(error)
+
+    # -- what is kept ---------------------------------------------------------------------------------------------
+
+    def log(self, values: Any, value: Any = _NOTHING, step: int | None = None) -> None:
+        """Log metrics: `log({"loss": 0.3}, step=7)`, `log(meter, step=7)` or `log("loss", 0.3, step=7)`."""
+        run = self._run
+        if run is None:
+            self._refuse_unless_silent("log")
+        elif values.__class__ is dict and value is _NOTHING:
+            run.log(values, step)
+        elif isinstance(values, str):
+            if value is _NOTHING:
+                raise UsageError(
+                    "log-without-value",
+                    f"log({values!r}) has no value.",
+                    f"Say log({values!r}, 0.3, step=7) or log({{{values!r}: 0.3}}, step=7).",
+                )
+            run.metric(values, value, step)
+        else:
+            run.log(several(values), step if value is _NOTHING else value)
+
+    def metric(self, key: str, value: Any, step: int | None = None) -> None:
+        """Log one value: a number, or text, an array, an image beside the numbers."""
+        if self._run is None:
+            self._refuse_unless_silent("metric")
+        else:
+            self._run.metric(key, value, step)
+
+    def set_params(self, params: Any) -> None:
+        """Put parameters in the place of those it was given: they are known only now."""
+        self._params = plain_params(params)
+        self._has_params = True
+        if self._run is not None:
+            self._run.set_params(secrecy.hide_params(self._params))
+
+    def note(self, text: str) -> None:
+        """Write a note on the run, in place of the one it has."""
+        if self._writing("note"):
+            self._known_run().marks.set_note(text)
+
+    def tag(self, *tags: str) -> None:
+        """Add tags to the run."""
+        if self._writing("tag"):
+            self._known_run().marks.tag(*tags)
+
+    def add_file(self, path: str | os.PathLike[str], name: str | None = None) -> Path | None:
+        """Copy a file into the run, under its own name or another; returns where it lies."""
+        source = Path(path)
+        if not source.is_file():
+            raise UsageError(
+                "no-such-file", f"There is no file {source} to keep with the run.", "Check the path."
+            )
+        return self._known_run().put_file(name or source.name, source) if self._writing("add_file") else None
+
+    def keycode(self, code: T | None = None) -> Any:
+        """Keep this code by name: `@exp.keycode()` above a function or class, or `exp.keycode(module)`."""
+        if code is None:
+            return self._keep_code
+        return self._keep_code(code)
+
+    def hold_exp_part(self, name: str, suffixes: Iterable[str] | str = ()) -> str:
+        """A folder for a part of the experiment, made and watched; of all such folders these suffixes are recorded.
+
+        It lies in the experiment's folder or, for an experiment with a name, in its run.
+        """
+        if self._place is not None:
+            self._folder = self._folder or ExperimentFolder(self._place)
+            folder = self._folder.part(name)
+        elif self._is_silent:
+            self._scratch = self._scratch or tempfile.TemporaryDirectory(prefix="luxmeter-part-")
+            folder = inside(Path(self._scratch.name), name)
+        else:
+            folder = inside(self._running("hold_exp_part").folder / FILES_FOLDER, name)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._watch(folder, name, (suffixes,) if isinstance(suffixes, str) else tuple(suffixes))
+        return str(folder)
+
+    def flush(self) -> None:
+        """Write out what is buffered now."""
+        if self._run is not None:
+            self._run.flush()
+
+    def __repr__(self) -> str:
+        return f"<Experiment {self.name!r} {self.state}{f' {self.id}' if self.id else ''}>"
+
+    # -- for `luxmeter run` -----------------------------------------------------------------------------------------
+
+    def is_here(self) -> bool:
+        """Whether its run was begun by this process, and goes on."""
+        return self._run is not None and os.getpid() == self._owner
+
+    def after_fork(self) -> None:
+        """In a child: what ran beside the run is not here."""
+        self._end_lock = threading.RLock()
+        if self._recording is not None:
+            self._recording.after_fork()
+
+    def end_with_program(self, outcome: Ending) -> None:
+        """End because the program does."""
+        self._end(outcome)
+
+    def note_random(self) -> None:
+        """A framework has been loaded: its random state belongs to the start."""
+        if self._recording is not None:
+            self._recording.note_random()
+
+    def discard(self) -> None:
+        """Leave no run: another one takes its place."""
+        import shutil
+
+        run, self._run = self._run, None
+        if run is None or self._recording is None:
+            return
+        self._leave.close()
+        self._recording.stop([])
+        run.finish()
+        shutil.rmtree(run.folder, ignore_errors=True)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        options = self._options
+        lab = options.lab if isinstance(options.lab, Lab) else Lab.open(options.lab)  # type: ignore[arg-type]
+        parent = parent_of(options.parent, lab)
+        run = lab.create_run(
+            self.name,
+            params=secrecy.hide_params(self._params),
+            tags=listed(options.tags),
+            parent=parent.id if parent else None,
+        )
+        self._lab, self._run = lab, run
+        try:
+            if parent is not None:
+                note_child(parent.folder, run.id)
+            self._recording = Recording(run, options)
+            self._recording.start(self._params)
+            self._go_on()
+        except BaseException as error:
+            if self._recording is not None:
+                self._recording.stop([])
+            self._run, self._recording = None, None
+            run.fail(error)
+            raise
+
+    def _take_over(self, outer: Experiment) -> None:
+        """Go on in the run that `luxmeter run` began for the whole program."""
+        run, self._lab, self._recording = outer._run, outer._lab, outer._recording
+        assert run is not None
+        self._run, self._owner = run, outer._owner
+        outer._run = None
+        outer._leave.close()
+        open_experiments.adopt(run, self.name, self._params if self._has_params else None, outer.given)
+        self.name = run.name
+        if self._options.tags:
+            run.marks.tag(*listed(self._options.tags))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        run, recording = self._run, self._recording
+        assert run is not None and recording is not None
+        if self._options.note:
+            run.marks.set_note(self._options.note)
+        for folder in listed(self._options.watch):
+            place = Path(folder).expanduser().absolute()
+            recording.watch(place, place.name)
+        for place, part, suffixes in self._parts:
+            recording.watch(place, part, suffixes)
+        if self._folder is not None:
+            self._folder.note_start(run)
+        self._leave = contextlib.ExitStack()
+        self._leave.callback(open_experiments.remove, self)
+        open_experiments.add(self)
+        self._leave.callback(signals.remove, self._end_by_signal)
+        signals.add(self._end_by_signal)
+        self._leave.enter_context(in_environment(run.folder))
+        self._leave.enter_context(forgiving(activate(run)))
+
+    def _end_by_signal(self, name: str) -> None:
+        self._end(Ending("interrupted", None, name, f"The process was ended by {name}."))
+
+    def _end(self, outcome: Ending) -> None:
+        with self._end_lock:
+            run, recording = self._run, self._recording
+            self._is_silent = False
+            if self._scratch is not None:
+                self._scratch.cleanup()
+                self._scratch = None
+            if run is None or recording is None:
+                return
+            if os.getpid() != self._owner:
+                run.finish()  # a forked child writes its rows; the end of the run is its parent's
+                return
+            self._run, self._ended = None, run
+            self._leave.close()
+            recording.stop(self._keycode)
+            with contextlib.suppress(Exception):
+                write_json(run.folder / FILES_FOLDER / ENDING, outcome.record())
+            run.finish(outcome.state, error=outcome.error)
+            self._speak(run, recording)
+
+    def _speak(self, run: RunWriter, recording: Recording) -> None:
+        assert self._lab is not None
+        with contextlib.suppress(Exception):  # the run is kept; words about it must not end the program
+            read = Run(run.folder, self._lab.folder)
+            if self._folder is not None:
+                self._folder.note_end(read, recording.changes)
+            line = ending.line(read, self._lab.folder)
+            if (
+                not self._options.quiet
+                and not ending.is_silenced()
+                and ranks.is_main()
+                and sys.stderr is not None
+            ):
+                sys.stderr.write(f"luxmeter: {line}\n")
+                sys.stderr.flush()
+
+    def _keep_code(self, code: T) -> T:
+        self._keycode.append(keycode_of(code))
+        return code
+
+    def _watch(self, folder: Path, part: str, suffixes: tuple[str, ...]) -> None:
+        self._parts.append((folder, part, suffixes))
+        if self._recording is not None and self._run is not None:
+            self._recording.watch(folder, part, suffixes)
+
+    def _known_run(self) -> RunWriter:
+        run = self._run or self._ended
+        return self._running("its run") if run is None else run
+
+    def _running(self, what: str) -> RunWriter:
+        if self._run is None:
+            raise UsageError(
+                "experiment-not-running",
+                f"{what} needs a running experiment; {self.name!r} is {self.state}.",
+                "Start it first: `with Experiment(...) as exp:` or exp.start_exp().",
+            )
+        return self._run
+
+    def _writing(self, what: str) -> bool:
+        """Whether there is a run to write to; an error where there should be one."""
+        if self._run is None and self._ended is None:
+            self._refuse_unless_silent(what)
+            return False
+        return True
+
+    def _refuse_unless_silent(self, what: str) -> None:
+        if not self._is_silent:
+            self._running(what)

@@ -1,0 +1,81 @@
+"""Which run a run was begun in: in the same process, or in one that this process was started by."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from luxmeter.errors import UsageError
+from luxmeter.experiment.records import CHILDREN, FILES_FOLDER
+from luxmeter.store import Lab, RunWriter, active_run
+
+VARIABLE = (
+    "LUXMETER_PARENT"  # set while an experiment runs, for the processes it starts: the folder of its run
+)
+
+
+class Parent(NamedTuple):
+    """The run above."""
+
+    id: str
+    folder: Path
+
+
+def parent_of(given: Any, lab: Lab) -> Parent | None:
+    """The parent that was named, or the run that is active here, or the one of the process that started this one."""
+    if given is None:
+        active = active_run()
+        if active is not None:
+            return Parent(active.id, active.folder)
+        folder = Path(os.environ.get(VARIABLE) or "/nowhere")
+        return Parent(folder.name, folder) if (folder / "run.json").is_file() else None
+    if isinstance(given, str):
+        folder = lab.folder / "runs" / given
+        if os.sep not in given and (folder / "run.json").is_file():
+            return Parent(given, folder)
+        given = lab.find(given)
+    if not getattr(given, "id", None) or not isinstance(getattr(given, "folder", None), Path):
+        raise UsageError(
+            "parent-what",
+            f"The parent of an experiment cannot be {given!r}.",
+            "Give a running or ended Experiment, a run, or a run's id.",
+        )
+    return Parent(given.id, given.folder)
+
+
+def note_child(parent_folder: Path, run_id: str) -> None:
+    """Write the child down in its parent's run: one small append, so that many processes may do it."""
+    place = parent_folder / FILES_FOLDER
+    with contextlib.suppress(
+        OSError
+    ):  # the parent's folder may be another's, or gone: the child is kept all the same
+        place.mkdir(exist_ok=True)
+        number = os.open(place / CHILDREN, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            os.write(number, f"{run_id}\n".encode())
+        finally:
+            os.close(number)
+
+
+@contextlib.contextmanager
+def in_environment(run_folder: Path) -> Iterator[None]:
+    """Tell processes that are started inside which run they belong to."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(run_folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(VARIABLE, None)
+        else:
+            os.environ[VARIABLE] = before
+
+
+@contextlib.contextmanager
+def forgiving(entered: contextlib.AbstractContextManager[RunWriter]) -> Iterator[None]:
+    """Leaving in another thread than entering (a signal, the end of the program) is no error."""
+    with contextlib.suppress(ValueError), entered:
+        yield

@@ -1,0 +1,239 @@
+"""What an experiment's run holds beside its metrics: the names, and how each is read back.
+
+Format history
+1: files/command.json, files/code.json, files/random.json, files/ending.json, files/children.txt, logs/output.log and the table `files`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from luxmeter.files import read_json
+from luxmeter.store import Run
+
+FORMAT = 1
+COMMAND, CODE, RANDOM, CHILDREN, ENDING = (
+    "command.json", "code.json", "random.json", "children.txt", "ending.json",
+)  # fmt: skip
+FILES_FOLDER, LOGS_FOLDER, OUTPUT = "files", "logs", "output.log"
+FILES_TABLE = "files"
+SYSTEM = "system/"  # the beginning of the keys of the machine's own metrics
+SEED_NAMES = ("seed", "random_seed", "rng_seed")  # the parameters that hold a run's seed
+
+# Format history of tables/files
+# 1: one row a change that was seen in a watched folder.
+FILES_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string()),  # relative to the watched folder
+        pa.field("folder", pa.string()),  # the watched folder, absolute
+        pa.field("part", pa.string()),  # the name the folder was given
+        pa.field("event", pa.string()),  # created, changed or removed
+        pa.field("sha256", pa.string()),  # of the content; empty when it was removed
+        pa.field("size_bytes", pa.int64()),
+        pa.field("time_ns", pa.int64()),
+        pa.field("kept", pa.bool_()),  # whether the content is among the run's blobs
+    ],
+    metadata={"luxmeter.format": "1"},
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """How the program was started."""
+
+    argv: tuple[str, ...] = ()
+    executable: str = ""
+    cwd: str = ""
+    script: str | None = None  # relative to the code's root, or absolute when it lies outside of it
+    module: str | None = None  # after python -m
+    seed: int | None = None
+    interactive: bool = False
+    by: str = "script"  # who keeps the run: the script itself, or "luxmeter run"
+
+    def record(self) -> dict[str, Any]:
+        """As it rests in the run."""
+        return {"format": FORMAT, **vars(self), "argv": list(self.argv)}
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code that ran. `files` is path below `root` -> SHA-256, the content is among the run's blobs."""
+
+    root: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    git: dict[str, Any] | None = None
+    keycode: tuple[dict[str, Any], ...] = ()  # what exp.keycode() named: name, kind, file, line, sha256
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file in a watched folder that came, changed or went."""
+
+    path: str
+    folder: str
+    part: str
+    event: str
+    sha256: str
+    size_bytes: int
+    time_ns: int
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a program left its run."""
+
+    state: str = "finished"
+    exit_code: int | None = (
+        0  # None where it cannot be known: a signal, or a run that ended before its program
+    )
+    signal: str | None = None
+    error: str = ""  # the traceback
+
+    @staticmethod
+    def of(error: BaseException | None) -> Ending:
+        """The end that an exception makes, or None."""
+        if error is None:
+            return Ending(exit_code=None)
+        text = "".join(traceback.format_exception(error))
+        if isinstance(error, SystemExit):
+            code = 0 if error.code is None else error.code if isinstance(error.code, int) else 1
+            return Ending("failed" if code else "finished", code, None, text if code else "")
+        if isinstance(error, KeyboardInterrupt):
+            return Ending("interrupted", None, "SIGINT", text)
+        return Ending("failed", 1, None, text)
+
+    def record(self) -> dict[str, Any]:
+        """As it rests in the run."""
+        return {"format": FORMAT, "exit_code": self.exit_code, "signal": self.signal}
+
+
+def read_command(run: Run) -> Command | None:
+    """How the run's program was started; None if the run keeps no such record."""
+    found = read_json(run.folder / FILES_FOLDER / COMMAND)
+    if found is None:
+        return None
+    known = {name: found[name] for name in Command.__dataclass_fields__ if name in found}
+    return Command(**{**known, "argv": tuple(found.get("argv", ()))})
+
+
+def read_code(run: Run) -> Code | None:
+    """The code that ran; None if the run keeps none."""
+    found = read_json(run.folder / FILES_FOLDER / CODE)
+    if found is None:
+        return None
+    return Code(found["root"], dict(found["files"]), found.get("git"), tuple(found.get("keycode", ())))
+
+
+def read_random(run: Run) -> dict[str, Any] | None:
+    """The random state at the start (`start_state.restore` goes back to it); None if the run keeps none."""
+    found: dict[str, Any] | None = read_json(run.folder / FILES_FOLDER / RANDOM)
+    return found
+
+
+def read_ending(run: Run) -> Ending | None:
+    """How the program left the run; None while it runs, or if it was lost."""
+    found = read_json(run.folder / FILES_FOLDER / ENDING)
+    status = run.status
+    if found is None or status["ended_ns"] is None:
+        return None
+    return Ending(status["state"], found.get("exit_code"), found.get("signal"), status["error"])
+
+
+def read_children(run: Run) -> list[str]:
+    """The ids of the runs that were begun inside this one, in that order."""
+    try:
+        lines = (run.folder / FILES_FOLDER / CHILDREN).read_text(encoding="utf-8").split()
+    except OSError:
+        return []
+    return list(dict.fromkeys(lines))
+
+
+def log_text(run: Run) -> str:
+    """What the program printed, stdout and stderr; empty if the run keeps none."""
+    return read_output(run.folder)
+
+
+def read_output(run_folder: Path) -> str:
+    """The text of a run's output; of a long one whose run lives or was lost, its beginning and its end."""
+    path = run_folder / LOGS_FOLDER / OUTPUT
+    newer, older = output_tails(path)
+    head, before, tail = _bytes_of(path), _bytes_of(older), _bytes_of(newer)
+    data = head + (left_out_line().encode() if before else b"") + before + tail
+    return data.decode("utf-8", "replace")
+
+
+def output_tails(path: Path) -> tuple[Path, Path]:
+    """Where the end of a long output rests while its run lives: the newer part, the older part."""
+    return path.with_suffix(".tail"), path.with_suffix(".tail-before")
+
+
+def left_out_line(size_bytes: int | None = None) -> str:
+    """What stands in the place of output that was left out."""
+    return (
+        "\n[... some output left out ...]\n"
+        if size_bytes is None
+        else f"\n[... {size_bytes:,} bytes left out ...]\n"
+    )
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def changed_files(run: Run) -> list[FileChange]:
+    """What happened to files in the watched folders, in the order it was seen."""
+    if FILES_TABLE not in run.tables():
+        return []
+    names = FILES_SCHEMA.names
+    return [FileChange(**{name: row[name] for name in names}) for row in run.records(FILES_TABLE)]
+
+
+def content_path(run: Run, change: FileChange) -> Path | None:
+    """Where the content of a file lies that the run made: among its blobs, in its own folder, or still in its place."""
+    own = run.folder / FILES_FOLDER / change.part / change.path
+    places = [run.folder / "blobs" / change.sha256[:2] / change.sha256] if change.kept else []
+    places += [own, Path(change.folder) / change.path]
+    for place in places:
+        if (
+            ".." in Path(change.path).parts
+            or not place.is_file()
+            or place.stat().st_size != change.size_bytes
+        ):
+            continue
+        with open(place, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() == change.sha256:
+                return place
+    return None
+
+
+def final_files(run: Run) -> dict[tuple[str, str], FileChange]:
+    """(folder, path) -> the last that was seen of each file that is still there."""
+    last: dict[tuple[str, str], FileChange] = {}
+    for change in changed_files(run):
+        last[change.folder, change.path] = change
+    return {place: change for place, change in last.items() if change.event != "removed"}
+
+
+def seed_of(params: Mapping[str, Any], command: Command | None = None) -> int | None:
+    """The run's seed: the parameter of that name, else what the command's record says."""
+    for name in SEED_NAMES:
+        value = params.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return command.seed if command is not None else None
+
+
+def without_seed(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that repeats of one variant share."""
+    return {name: value for name, value in params.items() if name not in SEED_NAMES}

@@ -1,0 +1,115 @@
+"""What a benchmark has to do: cases x scales x dtypes x devices x threads x backends, one job each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from luxmeter.errors import UsageError
+from luxmeter.isolate import Pool
+from luxmeter.operators.backends import BACKENDS
+from luxmeter.operators.case import Case, Operators, case_from_json, case_to_json
+from luxmeter.operators.dtypes import dtype_named
+from luxmeter.operators.options import BenchOptions
+from luxmeter.operators.scales import at_scale, check_names, sweep
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row to be: what names it, and what the worker needs. `failed` is set if that is known beforehand."""
+
+    base: dict[str, Any]
+    args: dict[str, Any] = field(repr=False)
+    failed: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """The same for the same work in the same interpreter."""
+        return str(self.base["key"])
+
+
+def check(ops: Operators, options: BenchOptions) -> None:
+    """Refuse what cannot be measured before anything is."""
+    for dtype in options.dtypes:
+        dtype_named(dtype)
+    for backend in options.backends:
+        BACKENDS.get(backend)
+        options.python_for(backend)
+    for count in options.thread_counts:
+        if type(count) is not int or count < 1:
+            raise UsageError(
+                "bad-threads", f"Cannot run with {count!r} threads.", "Give whole numbers above 0."
+            )
+    if options.scales:
+        check_names(ops, options.scales, options.names)
+    if not len(ops):
+        raise UsageError("nothing-to-bench", "There are no operators to benchmark.", "Loosen the filter.")
+
+
+def jobs_of(ops: Operators, options: BenchOptions, pool: Pool | None) -> Iterator[Job]:
+    """All jobs, those of one case together. With `kernels`, `pool` finds each case's kernels."""
+    for case in ops:
+        name = _short_hash(_plain(case))[:8]
+        for sizes in sweep(options.scales):
+            scaled = at_scale(case, sizes, names=options.names)
+            for dtype in options.dtypes:
+                for device in options.devices:
+                    for threads in options.thread_counts:
+                        for backend in options.backends:
+                            yield _job(scaled, name, sizes, dtype, backend, device, threads, options)
+                        if pool is not None and options.kernels:
+                            yield from _kernel_jobs(
+                                pool, scaled, name, sizes, dtype, device, threads, options
+                            )
+
+
+def _job(
+    case: Case, name: str, sizes: dict[str, int], dtype: str, backend: str, device: str, threads: int,
+    options: BenchOptions,
+) -> Job:  # fmt: skip
+    said = _plain(case)
+    args = {"case": said, "dtype": dtype, "backend": backend, "backward": options.backward, "device": device,
+            "threads": threads, "seed": options.seed}  # fmt: skip
+    key = _short_hash([args, sizes, options.python_for(backend)])
+    base = {"op": case.op, "signature": str(case.signature), "scale": ",".join(f"{k}={v}" for k, v in sizes.items()),
+            "dtype": dtype, "backend": backend, "mode": "forward+backward" if options.backward else "forward",
+            "device": device, "threads": threads, "case": name, "key": key}  # fmt: skip
+    return Job(base, args)
+
+
+def _kernel_jobs(
+    pool: Pool, case: Case, name: str, sizes: dict[str, int], dtype: str, device: str, threads: int,
+    options: BenchOptions,
+) -> Iterator[Job]:  # fmt: skip
+    """A job for each aten kernel that one call runs (backward's too, if that is measured)."""
+    outcome = pool.run(
+        "luxmeter.operators.work:kernels_of",
+        {"case": case_to_json(case), "dtype": dtype, "backward": options.backward, "seed": options.seed},
+        timeout_s=options.patience_s,
+    )
+    whole = _job(case, name, sizes, dtype, "eager", device, threads, options)
+    mark = _short_hash([whole.key, "kernel"])
+    if outcome.status != "ok":
+        base = {**whole.base, "kernel": "(its kernels)", "key": mark}
+        yield Job(base, {}, {"status": outcome.status, "reason": outcome.reason.strip().partition("\n")[0]})
+        return
+    forward = replace(options, backward=False)
+    for said in outcome.value:
+        kernel = case_from_json(said)
+        job = _job(kernel, name, sizes, "recorded", "eager", device, threads, forward)
+        yield Job(
+            {**job.base, "op": case.op, "kernel": kernel.op, "dtype": dtype, "key": f"{job.key}-{mark}"},
+            job.args,
+        )
+
+
+def _plain(case: Case) -> dict[str, Any]:
+    """What the operator is given, without how often and from where."""
+    return case_to_json(replace(case, count=1, total_ns=None, where=(), source=""))
+
+
+def _short_hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

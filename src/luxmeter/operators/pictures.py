@@ -1,0 +1,261 @@
+"""Benchmarks as pictures: time against scale, log-log with the fitted exponent; speed-up bars. PNG or SVG."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from luxmeter.errors import MissingExtraError, UsageError
+from luxmeter.files import write_file
+
+if TYPE_CHECKING:
+    from luxmeter.operators.rows import BenchResult, Row
+
+_MOST_LINES = 12  # of one picture; more cannot be told apart
+_MOST_BARS = 40
+_COLORS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#7f7f7f",
+    "#f0e442",
+)  # Okabe-Ito
+_MARKS = "osD^vP"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One case over the sizes of one dimension, everything else held: sizes rising, times in microseconds."""
+
+    name: str
+    dimension: str
+    sizes: tuple[int, ...]
+    median_us: tuple[float, ...]
+    low_us: tuple[float, ...]
+    high_us: tuple[float, ...]
+
+    @property
+    def exponent(self) -> float | None:
+        """k of time ~ size**k, a straight line through all points of the log-log picture; None for one point."""
+        if len(self.sizes) < 2:
+            return None
+        return float(np.polyfit(np.log(self.sizes), np.log(self.median_us), 1)[0])
+
+
+def series_of(result: BenchResult) -> list[Series]:
+    """A series for each case, dtype, backend, device and number of threads over each dimension that varies."""
+    measured = [(row, _sizes(row)) for row in result if row.median_us]
+    values: dict[str, set[int]] = defaultdict(set)
+    for _, sizes in measured:
+        for name, n in sizes.items():
+            values[name].add(n)
+    found: dict[tuple[Any, ...], dict[int, Row]] = defaultdict(dict)
+    for row, sizes in measured:
+        for dimension in (d for d, seen in values.items() if len(seen) > 1 and d in sizes):
+            others = tuple((k, n) for k, n in sizes.items() if k != dimension and len(values[k]) > 1)
+            place = (
+                dimension,
+                row.case or row.op,
+                row.kernel,
+                row.dtype,
+                row.backend,
+                row.mode,
+                row.device,
+                row.threads,
+            )
+            found[(*place, others)][sizes[dimension]] = row
+    names = _Names([row for row, _ in measured])
+    return [
+        _series(names.of(next(iter(rows.values())), place[-1]), place[0], rows)
+        for place, rows in found.items()
+    ]
+
+
+def draw(result: BenchResult, path: str | Path, *, kind: str = "") -> Path:
+    """Draw a benchmark to a .png or .svg file."""
+    path = Path(path)
+    if path.suffix.lower() not in (".png", ".svg"):
+        raise UsageError(
+            "unknown-picture", f"{path} is neither .png nor .svg.", "Choose one of these endings."
+        )
+    if kind not in ("", "scaling", "speedup"):
+        raise UsageError(
+            "unknown-picture", f"There is no picture {kind!r}.", "Ask for 'scaling' or 'speedup'."
+        )
+    figure = _figure()
+    series = [s for s in series_of(result) if len(s.sizes) > 1]
+    if kind == "scaling" or (not kind and series):
+        _scaling(figure, series)
+    else:
+        _speedups(figure, result)
+    buffer = io.BytesIO()
+    # No date inside: the same benchmark gives the same file.
+    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=144, bbox_inches="tight",
+                   metadata={"Date": None} if path.suffix.lower() == ".svg" else None)  # fmt: skip
+    write_file(path, buffer.getvalue())
+    return path
+
+
+def _figure() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError(
+            "matplotlib-missing", "Pictures need matplotlib.", 'pip install "luxmeter[plots]"'
+        ) from error
+    return Figure(facecolor="white")
+
+
+def _scaling(figure: Any, series: list[Series]) -> None:
+    if not series:
+        raise UsageError(
+            "nothing-to-draw",
+            "No scale takes two values, so there is no time against scale.",
+            "Measure with scales={'batch': [1, 2, 4, 8]}, or draw kind='speedup'.",
+        )
+    dimensions = list(dict.fromkeys(s.dimension for s in series))
+    figure.set_size_inches(7.5 * len(dimensions), 5)
+    for number, dimension in enumerate(dimensions, 1):
+        axes = figure.add_subplot(1, len(dimensions), number)
+        own = sorted((s for s in series if s.dimension == dimension), key=lambda s: -s.median_us[-1])
+        for i, one in enumerate(own[:_MOST_LINES]):
+            _line(axes, one, _COLORS[i % len(_COLORS)], _MARKS[i // len(_COLORS) % len(_MARKS)])
+        sizes = sorted({n for s in own for n in s.sizes})
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(sizes, [str(n) for n in sizes], rotation=0 if len(sizes) < 9 else 45)
+        axes.minorticks_off()
+        axes.set_xlabel(dimension)
+        axes.set_ylabel("median time [µs], bars: 95 % interval")
+        left_out = len(own) - _MOST_LINES
+        axes.set_title("time against scale" + (f" (the {left_out} fastest left out)" if left_out > 0 else ""))
+        axes.grid(True, which="major", color="#dddddd", linewidth=0.7)
+        axes.legend(fontsize=7.5, loc="upper left", bbox_to_anchor=(0, -0.14), frameon=False)
+
+
+def _line(axes: Any, one: Series, color: str, mark: str) -> None:
+    middle = np.array(one.median_us)
+    spread = [np.maximum(middle - one.low_us, 0), np.maximum(np.array(one.high_us) - middle, 0)]
+    label = f"{one.name}: size^{one.exponent:.2f}" if one.exponent is not None else one.name
+    axes.errorbar(one.sizes, middle, yerr=spread, color=color, marker=mark, markersize=5, linewidth=0,
+                  elinewidth=1.2, capsize=2, label=label)  # fmt: skip
+    slope, offset = np.polyfit(np.log(one.sizes), np.log(middle), 1)
+    axes.plot(
+        one.sizes, np.exp(offset) * np.array(one.sizes, dtype=float) ** slope, color=color, linewidth=1.0
+    )
+
+
+def _speedups(figure: Any, result: BenchResult) -> None:
+    """Horizontal bars from 1: to the right faster than eager, to the left slower."""
+    rows = [r for r in result if r.speedup and r.backend not in ("eager", "pt")]
+    against = "eager torch, the same dtype"
+    ratios = [r.speedup or 1.0 for r in rows]
+    kinds = [r.backend for r in rows]
+    if not rows:
+        rows, ratios = _against_first_dtype(result)
+        against, kinds = "eager torch in the first dtype", [r.dtype for r in rows]
+    if not rows:
+        raise UsageError(
+            "nothing-to-draw",
+            "There is no second backend or dtype, so there are no speed-ups.",
+            "Measure with backends=['eager', 'compile'] or dtypes=['fp32', 'bf16'].",
+        )
+    names = _Names(rows, backend=False)
+    labels = [names.of(r, ()) for r in rows]
+    groups = list(dict.fromkeys(labels))[:_MOST_BARS]
+    colors = {kind: _COLORS[i % len(_COLORS)] for i, kind in enumerate(dict.fromkeys(kinds))}
+    height = 0.8 / len(colors)
+    figure.set_size_inches(8, 1.4 + 0.32 * len(groups) * max(1.0, len(colors) * 0.75))
+    axes = figure.add_subplot()
+    for place, group in enumerate(groups):
+        own = [i for i, label in enumerate(labels) if label == group]
+        for n, i in enumerate(own):
+            y = place + (n - (len(own) - 1) / 2) * height
+            axes.barh(y, ratios[i] - 1, left=1, height=height * 0.92, color=colors[kinds[i]])
+            side = "left" if ratios[i] >= 1 else "right"
+            axes.annotate(f"{ratios[i]:.2f}", (ratios[i], y), xytext=(3 if side == "left" else -3, 0),
+                          textcoords="offset points", va="center", ha=side, fontsize=7)  # fmt: skip
+    axes.set_xscale("log", base=2)
+    low, high = min([*ratios, 1.0]), max([*ratios, 1.0])
+    axes.set_xlim(low / 1.5, high * 1.5)
+    ticks = [2.0**k for k in range(int(np.floor(np.log2(low / 1.5))), int(np.ceil(np.log2(high * 1.5))) + 1)]
+    ticks = [t for t in ticks if low / 1.5 <= t <= high * 1.5]
+    axes.set_xticks(ticks, [f"{t:g}×" for t in ticks])
+    axes.minorticks_off()
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(groups)), groups, fontsize=7.5)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"speed-up against {against}")
+    axes.set_axisbelow(True)
+    axes.grid(True, axis="x", color="#dddddd", linewidth=0.7)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    handles = [axes.barh(0, 0, color=color, label=kind) for kind, color in colors.items()]
+    axes.legend(
+        handles=handles, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=6, frameon=False
+    )
+
+
+def _against_first_dtype(result: BenchResult) -> tuple[list[Row], list[float]]:
+    first: dict[tuple[Any, ...], Row] = {}
+    rows, ratios = [], []
+    for row in result:
+        if not row.median_us:
+            continue
+        place = (row.case, row.op, row.kernel, row.scale, row.mode, row.device, row.threads)
+        base = first.setdefault(place, row)
+        if base is not row and base.median_us and base.dtype != row.dtype:
+            rows.append(row)
+            ratios.append(base.median_us / row.median_us)
+    return rows, ratios
+
+
+def _series(name: str, dimension: str, rows: dict[int, Row]) -> Series:
+    ordered = sorted(rows.items())
+    return Series(
+        name, dimension, tuple(n for n, _ in ordered), tuple(r.median_us or 0.0 for _, r in ordered),
+        tuple(r.ci_low_us or 0.0 for _, r in ordered), tuple(r.ci_high_us or 0.0 for _, r in ordered),
+    )  # fmt: skip
+
+
+class _Names:
+    """Short names for rows: only what differs among them is said."""
+
+    def __init__(self, rows: list[Row], *, backend: bool = True) -> None:
+        fields = (
+            ("dtype", "backend", "mode", "device", "threads")
+            if backend
+            else ("dtype", "mode", "device", "threads")
+        )
+        self._differing = [f for f in fields if len({getattr(r, f) for r in rows}) > 1]
+        self._bars = not backend
+        self._cases: dict[str, set[str]] = defaultdict(set)
+        for row in rows:
+            self._cases[row.op].add(row.case)
+
+    def of(self, row: Row, others: tuple[tuple[str, int], ...]) -> str:
+        name = row.kernel or (row.op if row.op.startswith("aten.") else row.op.rpartition(".")[2])
+        if self._bars or len(self._cases[row.op]) > 1:
+            text = row.signature
+            name += f"({text if len(text) <= 40 else text[:37] + '...'})"
+        said = [
+            name,
+            *(str(getattr(row, field)) for field in self._differing),
+            *(f"{k}={n}" for k, n in others),
+        ]
+        if self._bars and row.scale:
+            said.append(row.scale)
+        return " ".join(said)
+
+
+def _sizes(row: Row) -> dict[str, int]:
+    pairs = (part.partition("=") for part in row.scale.split(",") if "=" in part)
+    return {name: int(n) for name, _, n in pairs}

@@ -1,0 +1,82 @@
+"""One line an operator: the first backend's time, the second's, their ratio, and how far their results are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from luxmeter.operators.rows import Row, short_signature
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One case on two backends. `ratio` is the second's time over the first's; above 1 it is slower."""
+
+    first: Row
+    second: Row
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long the second takes; None where one of them has no time."""
+        if not self.first.median_us or not self.second.median_us:
+            return None
+        return self.second.median_us / self.first.median_us
+
+    @property
+    def differs(self) -> bool:
+        """Whether the results are further apart than another order of summation explains."""
+        room = {"fp64": 1e-7, "fp16": 1e-2, "bf16": 5e-2}.get(self.second.dtype, 1e-4)
+        return self.second.max_rel_error is not None and self.second.max_rel_error > room
+
+    @property
+    def remark(self) -> str:
+        """Why there is no ratio, or that the results differ."""
+        bad = next((r for r in (self.first, self.second) if r.status not in ("ok", "doubtful")), None)
+        if bad is not None:
+            return f"{bad.backend} {bad.status}: {bad.reason}"
+        doubtful = "doubtful" if "doubtful" in (self.first.status, self.second.status) else ""
+        return ", ".join(filter(None, ["results differ" if self.differs else "", doubtful]))
+
+
+def side_by_side(rows: Iterable[Row], *, first: str = "eager", second: str = "mindspore") -> list[Pair]:
+    """The rows of a benchmark in pairs, in their order; cases that ran on one of the two alone are left out.
+
+    >>> side_by_side(lux.bench(ops, backends=["eager", "mindspore"]))  # doctest: +SKIP
+    """
+    places: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for row in rows:
+        place = (row.op, row.signature, row.scale, row.dtype, row.mode, row.device, row.threads, row.kernel)
+        places.setdefault(place, {})[row.backend] = row
+    return [
+        Pair(found[first], found[second]) for found in places.values() if first in found and second in found
+    ]
+
+
+def table_of(pairs: Iterable[Pair]) -> tuple[list[str], list[list[Any]]]:
+    """(columns, rows) for people."""
+    pairs = list(pairs)
+    names = (pairs[0].first.backend, pairs[0].second.backend) if pairs else ("first", "second")
+    columns = ["op", "signature", "dtype", f"{names[0]} us", f"{names[1]} us", "ratio", "max error", "remark"]
+    lines = [
+        [
+            pair.first.op.rpartition(".")[2],
+            short_signature(pair.first.signature, 40),
+            pair.first.dtype,
+            _time(pair.first),
+            _time(pair.second),
+            "" if pair.ratio is None else f"{pair.ratio:.2f}",
+            "" if pair.second.max_abs_error is None else f"{pair.second.max_abs_error:.1e}",
+            pair.remark,
+        ]
+        for pair in pairs
+    ]
+    return columns, lines
+
+
+def _time(row: Row) -> str:
+    if row.median_us is None:
+        return ""
+    if row.n < 2 or row.ci_low_us is None or row.ci_high_us is None:
+        return f"{row.median_us:.4g}"
+    return f"{row.median_us:.4g} [{row.ci_low_us:.4g}, {row.ci_high_us:.4g}]"

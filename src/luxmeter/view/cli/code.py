@@ -1,0 +1,77 @@
+"""`luxmeter code`: the code that a run ran."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from luxmeter.errors import StoreError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(epilog="Example: luxmeter code latest train.py > train-then.py")
+    def code(
+        run: str = typer.Argument("latest", help="The run: id, name, tag, latest~1 or path."),
+        path: str = typer.Argument("", help="One of its files, to print it."),
+        every: bool = typer.Option(
+            False, "--all", help="All files of the git tree, not only those that ran."
+        ),
+        changes: bool = typer.Option(
+            False, "--changes", help="What was not committed when it ran, as a diff."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="For machines: path -> text."),
+    ) -> None:
+        """List the source files of a run, or print one as it was."""
+        from luxmeter.experiment import records, source_code
+        from luxmeter.experiment.runs import find_run
+        from luxmeter.render.amounts import size
+        from luxmeter.render.plain import one_line
+        from luxmeter.render.tables import print_json, print_table
+
+        found = find_run(run)
+        kept = records.read_code(found.stored)
+        if kept is None:
+            raise StoreError(
+                "no-code-kept",
+                f"Run {found.id} keeps no code.",
+                "Runs made by lux.Experiment or luxmeter run do.",
+            )
+        if changes:
+            _print(str((kept.git or {}).get("diff", "")).encode())
+            return
+        ran, whole = source_code.kept_tree(found.stored), source_code.whole_tree(found.stored)
+        if path:
+            body = (ran if path in ran.files else whole).read(path)
+            if as_json:
+                print_json({path: body.decode("utf-8", "replace")})
+            else:
+                _print(body)
+            return
+        tree = whole if every else ran
+        if as_json:
+            print_json({name: tree.read(name).decode("utf-8", "replace") for name in tree.files})
+            return
+        rows = [
+            [one_line(name), size(len(tree.read(name))), name in ran.files] for name in sorted(tree.files)
+        ]
+        sys.stdout.write(one_line(f"code of {found.id}, from {kept.root}") + "\n")
+        print_table(["file", "size", "ran"], rows)
+
+
+def _print(body: bytes) -> None:
+    """To a pipe byte by byte; to a terminal without what would steer it."""
+    if sys.stdout.isatty():
+        from luxmeter.render.plain import plain
+
+        sys.stdout.write(plain(body.decode("utf-8", "replace")))
+    else:
+        sys.stdout.flush()
+        stream = getattr(sys.stdout, "buffer", None)
+        if stream is None:  # a notebook's stream, or a test's
+            sys.stdout.write(body.decode("utf-8", "replace"))
+        else:
+            stream.write(body)
+            stream.flush()

@@ -1,0 +1,153 @@
+"""`luxmeter ops`: the distinct operators of a trace, or of what another tool captured."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from luxmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from luxmeter import Operators
+
+_SHOWN = 30  # rows of the table; a file gets all
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(
+        epilog="Example: luxmeter ops train-trace --top 20 -o ops.jsonl; then: luxmeter bench ops.jsonl --dtypes fp32,bf16"
+    )
+    def ops(
+        sources: list[str] = typer.Argument(
+            metavar="TRACE...",
+            help="A trace's folder, a run that has one, an operators file, a PyTorch operator-input log, a torch.profiler "
+            "Chrome trace, or ExecutionTraceObserver JSON. Several are merged.",
+        ),
+        top: int | None = typer.Option(None, "--top", min=1, help="Only the n with most time."),
+        name: str | None = typer.Option(None, "--name", help="Only these, by name: '*conv*'."),
+        module: str | None = typer.Option(
+            None, "--module", help="Only those called from these modules: 'Net.body.*'."
+        ),
+        backward: bool = typer.Option(False, "--backward", help="Also what their backward passes run."),
+        out: Path | None = typer.Option(None, "-o", "--out", help="Save them to this file (JSON lines)."),
+        as_json: bool = typer.Option(False, "--json", help="For machines."),
+    ) -> None:
+        """Which operators ran, with which inputs, how often, how long and from where. Saved, they can be benchmarked."""
+        found = chosen(sources, top=top, name=name, module=module)
+        if backward:
+            found = found.with_backward()
+        if out is not None:
+            _save(found, out)
+        if as_json:
+            _print_json(found)
+        elif out is None:
+            _print_table(found)
+
+
+def chosen(sources: list[str], *, top: int | None, name: str | None, module: str | None) -> Operators:
+    """The operators of all sources together, filtered."""
+    from luxmeter import Operators
+
+    found = Operators([case for source in sources for case in operators_from(source)])
+    if name is not None or module is not None:
+        found = found.filter(name=name, module=module)
+    return found if top is None else found.top(top)
+
+
+def operators_from(source: str) -> Operators:
+    """The operators of one source; what could not be read of a foreign file is told on stderr."""
+    from luxmeter.calls import load_trace
+    from luxmeter.operators.case import is_operators_file, load_operators
+
+    path = Path(source)
+    if not path.is_file():
+        return load_trace(_trace_folder(source)).operators()
+    if is_operators_file(path):
+        return load_operators(path)
+    from luxmeter.operators.foreign import load_foreign
+
+    captured = load_foreign(path)
+    if captured.problems:
+        first = captured.problems[0]
+        sys.stderr.write(
+            f"{len(captured.problems)} of {captured.entries} inputs in {source} could not be read; "
+            f"the first: {first.place}: {first.why}\n"
+        )
+    return captured.operators
+
+
+def _trace_folder(source: str) -> Path:
+    """The folder of a trace: itself, or the last one of a run named by path, id, name, tag or `latest`."""
+    path = Path(source)
+    if (path / "trace.json").is_file():
+        return path
+    if path.exists() and not path.is_dir():
+        return path
+    folder = path
+    if not path.is_dir():
+        if path.suffix in (".jsonl", ".json", ".txt", ".gz") or len(path.parts) > 1:
+            raise UsageError(
+                "operators-unreadable", f"{source} cannot be read: there is no such file.", "Check the path."
+            )
+        from luxmeter.store import Lab
+
+        lab = Lab.open(create=False)
+        try:
+            folder = Path(lab.find(source).folder)
+        finally:
+            lab.close()
+    traces = sorted((folder / "calls").glob("*/trace.json"), key=lambda p: p.stat().st_mtime)
+    if not traces:
+        raise UsageError(
+            "no-operators-there",
+            f"{source} is no trace and has none.",
+            "Give the folder that luxmeter trace named at its end, a run that was traced, or a file.",
+        )
+    return traces[-1].parent
+
+
+def _save(found: Operators, out: Path) -> None:
+    try:
+        found.save(out)
+    except OSError as error:
+        raise UsageError(
+            "operators-unwritable", f"{out} cannot be written: {error}.", "Give another place with -o."
+        ) from error
+    sys.stderr.write(f"{found!r} saved to {out}\n")
+
+
+def _print_table(found: Operators) -> None:
+    from luxmeter.operators.rows import short_signature
+    from luxmeter.render.amounts import size
+    from luxmeter.render.tables import print_table
+
+    timed = any(case.total_ns is not None for case in found)
+    rows = [
+        [
+            f"{found.share(case):.1%}", case.count,
+            *([round((case.total_ns or 0) / 1e3 / max(1, case.count), 2)] if timed else []),
+            case.op, short_signature(str(case.signature), 90), size(case.size_bytes), ", ".join(case.where[:2]),
+        ]
+        for case in found[:_SHOWN]
+    ]  # fmt: skip
+    share = "of the time" if found.total_ns else "of the calls"
+    columns = [share, "calls", *(["us a call"] if timed else []), "operator", "given", "inputs", "from"]
+    print_table(columns, rows)
+    if len(found) > _SHOWN:
+        sys.stdout.write(f"... and {len(found) - _SHOWN} more (all of them: --json or -o FILE)\n")
+    names = len({case.op for case in found})
+    sys.stdout.write(
+        f"{len(found)} operators of {names} names, {sum(case.count for case in found):,} calls\n"
+    )
+
+
+def _print_json(found: Operators) -> None:
+    from luxmeter.operators.case import case_to_json
+    from luxmeter.render.tables import print_json
+
+    print_json([{**case_to_json(case), "share": found.share(case)} for case in found])

@@ -1,0 +1,124 @@
+"""`luxmeter plot`: metric curves, bands over seeds and parallel coordinates as PNG, SVG or HTML."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from luxmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from luxmeter.experiment.curves import Plot
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(
+        epilog="Example: luxmeter plot latest latest~1 -m loss --smooth 0.6 -o loss.png; "
+        "luxmeter plot --where 'name = mnist' -m acc --repeats -o acc.html"
+    )
+    def plot(
+        runs: list[str] = typer.Argument(None, help="Runs: id, name, tag, latest, path."),
+        metric: list[str] = typer.Option([], "--metric", "-m", help="Which metrics.  [default: all]"),
+        where: str = typer.Option("", help="Also every run that fulfils a filter: 'name = mnist'."),
+        smooth: float = typer.Option(0.0, help="Smoothing as in TensorBoard, 0 up to 1."),
+        repeats: bool = typer.Option(
+            False, "--repeats", help="Runs that differ only in their seed: one line, a band."
+        ),
+        band: str = typer.Option("ci", help="With --repeats: ci, std, range or none."),
+        x: str = typer.Option("step", help="step or seconds."),
+        log_y: bool = typer.Option(False, "--log-y", help="A logarithmic axis."),
+        parallel: bool = typer.Option(False, "--parallel", help="Parallel coordinates instead of curves."),
+        param: list[str] = typer.Option(
+            [], help="With --parallel: which parameters.  [default: those that differ]"
+        ),
+        tensorboard: Path | None = typer.Option(
+            None, help="Take the curves out of event files in this folder."
+        ),
+        images: Path | None = typer.Option(
+            None, help="With --tensorboard: also save their pictures below this folder."
+        ),
+        dark: bool = typer.Option(
+            False, "--dark", help="A dark picture (HTML follows the reader's own setting)."
+        ),
+        title: str = typer.Option("", help="Above the picture."),
+        output: Path | None = typer.Option(
+            None, "--output", "-o", help=".png, .svg or .html; without it: in the terminal."
+        ),
+    ) -> None:
+        """Draw metrics of runs. Without -o each curve is one line of text."""
+        from luxmeter.experiment import curves
+
+        if tensorboard is not None:
+            if runs or where or repeats or parallel or param:
+                raise UsageError(
+                    "plot-tensorboard-alone",
+                    "--tensorboard draws event files; runs, --where, --repeats and --parallel are for the lab.",
+                    "Import them first for that: luxmeter import tensorboard DIR",
+                )
+            _save_images(tensorboard, images)
+            if images is not None and output is None and not metric:
+                return
+            made = curves.plot_tensorboard(tensorboard, metric, smooth=smooth, x=x, log_y=log_y, title=title)
+        else:
+            if images is not None:
+                raise UsageError(
+                    "plot-images", "--images has no event files.", "Name them with --tensorboard."
+                )
+            chosen = _chosen(runs or [], where)
+            if parallel:
+                made = curves.parallel(chosen, param, metrics=metric, title=title)
+            else:
+                made = curves.plot(
+                    chosen, metric, smooth=smooth, repeats=repeats, band=band, x=x, log_y=log_y, title=title  # type: ignore[arg-type]
+                )  # fmt: skip
+        if output is None:
+            _show(made)
+        else:
+            sys.stdout.write(f"wrote {made.save(output, dark=dark)}\n")
+
+
+def _chosen(references: list[str], where: str) -> list[Any]:
+    from luxmeter.store import Lab, Run, layout
+
+    lab = Lab.open(create=False)
+    try:
+        found = [lab.find(reference) for reference in references]
+        if where or not references:
+            rows = lab.runs(where, sort="created") if where else lab.runs("", limit=1)
+            found += [Run(lab.folder / layout.RUNS / row.id, lab.folder) for row in rows]
+    finally:
+        lab.close()
+    return list({run.id: run for run in found}.values())
+
+
+def _save_images(folder: Path, into: Path | None) -> None:
+    if into is None:
+        return
+    from luxmeter.experiment.tensorboard_files import save_images
+
+    written = save_images(folder, into)
+    sys.stdout.write(f"wrote {len(written)} pictures below {into}\n")
+
+
+def _show(made: Plot) -> None:
+    import numpy as np
+
+    from luxmeter.render.sparkline import sparkline
+    from luxmeter.render.tables import print_table
+
+    if made.parallel is not None:
+        raise UsageError(
+            "plot-needs-file", "Parallel coordinates do not fit into a line of text.", "Name a file with -o."
+        )
+    rows = []
+    for chart in made.charts:
+        for line in chart.lines:
+            known = line.y[np.isfinite(line.y)]
+            ends = [float(known[0]), float(known[-1])] if len(known) else [None, None]
+            rows.append([chart.title, line.name, line.n, ends[0], sparkline(line.y.tolist()), ends[1]])
+    print_table(["metric", "run", "n", "first", "", "last"], rows)

@@ -1,0 +1,101 @@
+"""`luxmeter reproduce`: does a run come out the same again?"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from luxmeter.experiment.again import Again
+    from luxmeter.experiment.kept_run import KeptRun
+    from luxmeter.experiment.reproduction import Reproduction
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(epilog="Example: luxmeter reproduce best --tolerance 1e-6")
+    def reproduce(
+        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        tolerance: float = typer.Option(
+            1e-5, min=0, help="The largest relative difference that still counts as the same."
+        ),
+        ignore: list[str] = typer.Option(
+            [], "--ignore", help="Metrics to leave out, * is wild. Repeat for several."
+        ),
+        link: list[str] = typer.Option(
+            [], "--link", help="A path of the project, such as data, to link beside the code."
+        ),
+        folder: Path | None = typer.Option(
+            None, "--in", help="Put the code here and keep it; else a temporary folder."
+        ),
+        python: str = typer.Option("", help="Another interpreter than this one."),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="Without the program's own output."),
+        as_json: bool = typer.Option(False, "--json", help="For machines."),
+    ) -> None:
+        """Run it again, with that code, command, seed and random state, as a new run; compare metric by metric.
+
+        Ends with 0 if it came out the same bit by bit or within the tolerance, with 1 if not.
+        """
+        from luxmeter.experiment.again import run_again
+        from luxmeter.experiment.reproduction import compare_runs
+        from luxmeter.experiment.runs import find_run, open_lab
+        from luxmeter.render.tables import print_json
+
+        first = find_run(run)
+        again = run_again(
+            first,
+            open_lab(),
+            folder=folder,
+            links=link,
+            python=python,
+            quiet=quiet or as_json,
+            random_state=True,
+        )
+        found = compare_runs(first, again.run, tolerance=tolerance, ignore=ignore)
+        if as_json:
+            print_json({"run": first.id, "again": again.run.id, "command": again.command, **asdict(found)})
+        else:
+            _show(first, again, found, kept=folder is not None)
+        if found.outcome in ("not", "nothing to compare"):
+            raise typer.Exit(1)
+
+
+def _show(first: KeptRun, again: Again, found: Reproduction, *, kept: bool) -> None:
+    from luxmeter.experiment.reproduction import code_differs
+    from luxmeter.render.plain import one_line
+    from luxmeter.render.tables import print_table
+
+    rows = [
+        [m.key, m.match, m.n or None, m.largest or None, m.why]
+        for m in found.metrics
+        if m.match != "left out"
+    ]
+    if rows:
+        print_table(["metric", "again", "points", "largest difference", ""], rows)
+    left = [m.key for m in found.metrics if m.match == "left out"]
+    if left:
+        sys.stdout.write(f"left out: {one_line(', '.join(left))}\n")
+    if found.files_equal or found.files_different:
+        sys.stdout.write(f"files: {found.files_equal} the same, {len(found.files_different)} not")
+        sys.stdout.write(
+            f" ({one_line(', '.join(found.files_different[:8]))})\n" if found.files_different else "\n"
+        )
+    for path in code_differs(first, again.run)[:8]:
+        sys.stdout.write(f"note: {one_line(path)}\n")
+    if again.left_out:
+        shown = one_line(", ".join(again.left_out[:8]))
+        sys.stdout.write(f"note: not in the snapshot, being large: {shown} (--link brings them)\n")
+    if kept:
+        sys.stdout.write(f"The code lies in {again.folder}\n")
+    word = {
+        "bit by bit": "reproduced bit by bit",
+        "within tolerance": f"reproduced within {found.tolerance:g}",
+        "not": "not reproduced",
+        "nothing to compare": "cannot be said",
+    }[found.outcome]
+    sys.stdout.write(f"{first.id} again as {again.run.id}: {word}. {found.why}\n")

@@ -1,0 +1,70 @@
+"""`luxmeter rerun`: the same code and command with other parameters."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(epilog="Example: luxmeter rerun best lr=0.03 optim.name=sgd")
+    def rerun(
+        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        changes: list[str] | None = typer.Argument(None, metavar="[key=value]...", help="What to change."),
+        link: list[str] = typer.Option(
+            [], "--link", help="A path of the project, such as data, to link beside the code."
+        ),
+        folder: Path | None = typer.Option(
+            None, "--in", help="Put the code here and keep it; else a temporary folder."
+        ),
+        python: str = typer.Option("", help="Another interpreter than this one."),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="Without the program's own output."),
+        as_json: bool = typer.Option(False, "--json", help="For machines."),
+    ) -> None:
+        """Run a run's code and command again as a new run, with changed parameters, written as its script takes them.
+
+        Ends with 1 if the program failed or did not take a change.
+        """
+        from luxmeter.experiment.again import run_again
+        from luxmeter.experiment.rerun_arguments import changed_arguments, split_changes, was_taken
+        from luxmeter.experiment.runs import find_run, open_lab
+        from luxmeter.render.plain import one_line
+        from luxmeter.render.tables import print_json
+        from luxmeter.view.run_words import value_words
+
+        first = find_run(run)
+        wanted = split_changes(changes or [])
+        command = first.command
+        arguments = changed_arguments(
+            command.argv[1:] if command else (), wanted, params=first.flat_params, sources=first.code.values()
+        )
+        again = run_again(
+            first, open_lab(), arguments=arguments, folder=folder, links=link, python=python, quiet=quiet or as_json,
+            random_state=False,
+        )  # fmt: skip
+        params = again.run.flat_params
+        ignored = [k for k, text in wanted.items() if params and not was_taken(params.get(k), text)]
+        if as_json:
+            print_json(
+                {"run": first.id, "again": again.run.id, "status": again.run.status, "command": again.command,
+                 "not_taken": ignored}
+            )  # fmt: skip
+        else:
+            sys.stdout.write(
+                f"{first.id} again as {again.run.id}: {again.run.status}, in {again.run.folder}\n"
+            )
+            for key in ignored:
+                sys.stdout.write(
+                    f"The script did not take {one_line(key)}: the new run has "
+                    f"{value_words(params.get(key, 'none'))}. Its code sets it; change it there (luxmeter rollback --to).\n"
+                )
+            if wanted and not params:
+                sys.stdout.write(
+                    "The program recorded no parameters: whether it took the changes is not known.\n"
+                )
+        if ignored or again.returncode:
+            raise typer.Exit(1)

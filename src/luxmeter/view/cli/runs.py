@@ -1,0 +1,137 @@
+"""`luxmeter runs`: list and filter what is kept."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from luxmeter.errors import UsageError
+
+if TYPE_CHECKING:
+    from luxmeter.experiment.run_query import Question
+    from luxmeter.experiment.runs import Runs
+
+_SHOWN = 50
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(
+        epilog="Example: luxmeter runs 'param.lr > 0.01 and metric.acc >= 0.9' --sort=-metric.acc --limit 10"
+    )
+    def runs(
+        where: str = typer.Argument("", help="A filter: FIELD OPERATOR VALUE, joined by and, or, not."),
+        name: str = typer.Option("", help="Runs of this experiment; * and ? are wild."),
+        tag: list[str] = typer.Option(
+            [], "--tag", "-t", help="Runs with this tag. Repeat: with all of them."
+        ),
+        status: list[str] = typer.Option(
+            [], "--status", help="running, finished, failed, interrupted or lost. Repeat: any of them."
+        ),
+        param: list[str] = typer.Option([], "--param", "-p", help="A parameter's value: -p optim.lr=0.1"),
+        sort: str = typer.Option("-created", help="Fields, comma between; - before one that falls."),
+        limit: int | None = typer.Option(
+            None, min=0, help=f"At most so many; 0 for all. [default: {_SHOWN}]"
+        ),
+        columns: str = typer.Option("", help="id,name,status,param.lr,metric.acc.max,..."),
+        archived: bool = typer.Option(False, "--archived", help="The archived ones alone."),
+        every: bool = typer.Option(False, "--all", help="Archived ones too."),
+        group: bool = typer.Option(False, "--group", help="Runs that differ only in their seed as one row."),
+        made: Path | None = typer.Option(
+            None, "--made", help="The runs that made this file, by its content."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="For machines."),
+    ) -> None:
+        """List runs, newest first. Fields: id name state note host tag created duration param.NAME metric.NAME."""
+        from luxmeter.experiment.runs import runs as find
+
+        both = None if every else archived
+        count = limit if limit is not None else (None if as_json or group else _SHOWN + 1)
+        asked = _question(where, param)
+        found = find(
+            "" if asked is None else asked, name=name or None, tags=tag, status=status or None, sort=sort, limit=count or None,
+            archived=both,
+        )  # fmt: skip
+        if made is not None:
+            _print_makers(made, found if asked is not None or name or tag or status else None, as_json)
+        elif group:
+            _print_groups(found, as_json)
+        else:
+            _print(found, columns, as_json, cut=limit is None)
+
+
+def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
+    from luxmeter.experiment.viewer import short
+    from luxmeter.render.tables import print_json
+    from luxmeter.view.run_words import default_columns, print_rows
+
+    rows = found.rows
+    if as_json:
+        print_json([{"id": row.id, **short(row)} for row in rows])
+        return
+    if not rows:
+        sys.stdout.write("No run fulfils this.\n" if found.lab else "No run is kept here yet.\n")
+        return
+    shown = rows[:_SHOWN] if cut else rows
+    chosen = [c.strip() for c in columns.split(",") if c.strip()] or default_columns(shown)
+    left = print_rows(shown, chosen)
+    if len(rows) > len(shown):
+        sys.stdout.write("... and more: --limit 0 shows all\n")
+    if left:
+        sys.stdout.write(f"(no room for: {', '.join(left)}; a wider terminal or --columns shows them)\n")
+
+
+def _print_groups(found: Runs, as_json: bool) -> None:
+    from luxmeter.experiment.repeat_tables import repeat_table
+    from luxmeter.experiment.repeats import group_runs, member_of_row
+    from luxmeter.render.tables import print_json
+
+    lab = found.lab
+    table = repeat_table(group_runs([member_of_row(lab, row) for row in found.rows] if lab else []))
+    if as_json:
+        print_json(table.records())
+    elif table.rows:
+        table.print()
+    else:
+        sys.stdout.write("No finished run fulfils this.\n")
+
+
+def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
+    from luxmeter.experiment.viewer import ExperimentViewer
+    from luxmeter.render.tables import print_json, print_table
+
+    made = ExperimentViewer().backtracking(str(file))
+    if among is not None:
+        ids = {run.id for run in among}
+        made = {run_id: files for run_id, files in made.items() if run_id in ids}
+    if as_json:
+        print_json(made)
+        return
+    rows = [
+        [run_id, f["event"], f["time"], f["size_bytes"], f["path"]] for run_id in made for f in made[run_id]
+    ]
+    if rows:
+        print_table(["run", "event", "when", "bytes", "file"], rows)
+    else:
+        sys.stdout.write(f"No run of this lab made {file}.\n")
+
+
+def _question(where: str, params: list[str]) -> Question | None:
+    """The filter and the parameters that must be equal."""
+    from luxmeter.experiment.run_query import Question, all_of, equals
+    from luxmeter.literal import parse
+    from luxmeter.store.query import parse_filter
+
+    given = parse_filter(where)
+    parts = [] if given is None else [given]
+    for text in params:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise UsageError("param-without-value", f"-p {text} has no value.", "Write -p lr=0.1.")
+        parts.append(equals(f"param.{name}", parse(value)))
+    joined = all_of(parts)
+    return None if joined is None else Question(joined)

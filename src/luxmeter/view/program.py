@@ -1,0 +1,134 @@
+"""The program of `luxmeter run`: a fresh interpreter starts here, begins a run, and then runs the user's program.
+
+The user's program finds everything as Python would have left it: argv, `__main__`, sys.path, tracebacks without a
+frame of ours, its exit code, and death by the signal that killed it. It runs inside this process, not beside it,
+because only from inside can be seen with which code, or by which exception, it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.machinery import SourceFileLoader
+from typing import Any
+
+VARIABLE = "LUXMETER_RUN"
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What `luxmeter run` was asked for."""
+
+    name: str
+    is_named: bool = False  # by the user, not after the script
+    module: str = ""
+    params: Mapping[str, Any] | None = None  # of --param
+    tags: tuple[str, ...] = ()
+    watch: tuple[str, ...] = ()
+    note: str = ""
+    output: bool = True
+    code: bool = True
+    system_s: float = 5.0
+    quiet: bool = False
+
+    def text(self) -> str:
+        """As it is handed over."""
+        return json.dumps(asdict(self))
+
+
+def main() -> None:
+    """Begin the run, run the program, end as it ends."""
+    import atexit
+
+    from luxmeter.errors import LuxmeterError
+    from luxmeter.view.script import end_as_interrupted
+
+    atexit.register(end_as_interrupted)  # the first: called last
+    request = RunRequest(**json.loads(os.environ.pop(VARIABLE)))
+    _as_python_would(request)
+    from luxmeter.view.watched_program import Watched
+
+    try:
+        watched = Watched.begin(request)
+    except LuxmeterError as error:
+        sys.stderr.write(f"luxmeter: {error}\n")
+        sys.exit(2)
+    _run(request, watched.ended)
+
+
+def _as_python_would(request: RunRequest) -> None:
+    """argv, path and an empty `__main__`, as at the start of the user's program."""
+    flags = sys.orig_argv[: sys.orig_argv.index(__file__)] if __file__ in sys.orig_argv else [sys.executable]
+    sys.orig_argv = [*flags, *(["-m", request.module] if request.module else []), *sys.argv[1:]]
+    sys.argv = ["-m", *sys.argv[1:]] if request.module else sys.argv[1:]
+    if not sys.flags.safe_path:
+        # Python put the folder of this file there.
+        script = os.path.realpath(sys.argv[0])
+        sys.path[0] = os.getcwd() if request.module else os.path.dirname(script)  # noqa: PTH109, PTH120
+    made = types.ModuleType("__main__")
+    made.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={}, __package__=None)
+    if not request.module and not os.path.isdir(sys.argv[0]):  # noqa: PTH112
+        file = os.path.abspath(sys.argv[0])  # noqa: PTH100  (links stay, as Python leaves them)
+        made.__dict__.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
+    sys.modules["__main__"] = made
+
+
+def _run(request: RunRequest, ended: Callable[[BaseException | None], None]) -> None:
+    try:
+        _execute(request)
+    except SystemExit as error:
+        ended(error.with_traceback(_own_part(error)))
+        raise
+    except BaseException as error:  # noqa: BLE001
+        error.__traceback__ = _own_part(error)
+        ended(error)
+        _tell(error)
+        if not isinstance(error, KeyboardInterrupt):  # of which Python dies by the signal, when all is done
+            sys.exit(1)
+    else:
+        ended(None)
+
+
+def _execute(request: RunRequest) -> None:
+    main_module = sys.modules["__main__"]
+    if request.module or os.path.isdir(sys.argv[0]):  # noqa: PTH112
+        import runpy
+
+        if not request.module:
+            sys.path[0] = os.path.abspath(sys.argv[0])  # noqa: PTH100
+        name, alter = (request.module, True) if request.module else ("__main__", False)
+        runpy._run_module_as_main(name, alter)  # type: ignore[attr-defined]
+        return
+    file = main_module.__dict__["__file__"]
+    with open(file, "rb") as source:
+        code = compile(source.read(), file, "exec", dont_inherit=True)
+    exec(code, main_module.__dict__)  # noqa: S102
+
+
+def _own_part(error: BaseException) -> types.TracebackType | None:
+    """The traceback from the program's own first frame on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _tell(error: BaseException) -> None:
+    """What Python prints of it."""
+    trace = error.__traceback__
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    try:
+        sys.excepthook(type(error), error, trace)
+    except BaseException as second:  # noqa: BLE001
+        sys.stderr.write("Error in sys.excepthook:\n")
+        sys.__excepthook__(type(second), second, second.__traceback__)
+        sys.stderr.write("\nOriginal exception was:\n")
+        sys.__excepthook__(type(error), error, trace)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Two runs side by side, for a terminal or for machines. Texts of the runs are made harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import IO, Any
+
+from luxmeter.errors import UsageError, suggestion
+from luxmeter.experiment.changes import ABSENT, Change, RunDiff, compare_runs
+from luxmeter.experiment.explain import Explanation, explain
+from luxmeter.experiment.kept_run import KeptRun
+from luxmeter.experiment.plausible import CANNOT
+from luxmeter.experiment.records import SYSTEM
+from luxmeter.experiment.repeats import Group, group_runs, member_of_row
+from luxmeter.experiment.run_query import C
+from luxmeter.experiment.runs import runs
+from luxmeter.render.plain import one_line, plain
+from luxmeter.render.tables import print_table
+from luxmeter.view.run_words import span_words, value_words, when_words
+
+_MOST_LINES = 60
+_MOST_GROUPED = 2000  # of the newest runs of these names: repeats are sought among them
+
+
+def diff_runs(a: KeptRun, b: KeptRun, *, metric: str = "") -> tuple[RunDiff, Explanation | None]:
+    """What differs, and what plausibly explains it."""
+    found = compare_runs(a, b)
+    keys = [m.key for m in found.metrics]
+    if metric and metric not in keys:
+        raise UsageError(
+            "diff-metric",
+            f"Neither run has a metric {metric!r}.",
+            suggestion(metric, keys) or f"They have: {', '.join(keys) or 'none'}.",
+        )
+    return found, explain(found, _groups(a, b), metric=metric or None)
+
+
+def as_record(diff: RunDiff, why: Explanation | None) -> dict[str, Any]:
+    """Everything as plain values."""
+    return {
+        "a": {"id": diff.a.id, "name": diff.a.name, "status": diff.a.status},
+        "b": {"id": diff.b.id, "name": diff.b.name, "status": diff.b.status},
+        "params": [_change(change) for change in diff.params],
+        "command": [_change(change) for change in diff.command],
+        "code": [asdict(file) for file in diff.code],
+        "environment": [_change(change) for change in diff.environment],
+        "metrics": [{**asdict(m), "difference": m.difference, "relative": m.relative} for m in diff.metrics],
+        "explanation": None if why is None else asdict(why),
+    }
+
+
+def write_diff(
+    diff: RunDiff, why: Explanation | None, out: IO[str], *, full: bool = False, system: bool = False
+) -> None:
+    """Parameters, command, code, environment, metrics, and which of them plausibly explains the difference."""
+    for letter, run in (("A", diff.a), ("B", diff.b)):
+        when = f"{when_words(run.head.created_ns)}, took {span_words(run.duration)}"
+        out.write(f"{letter}  {run.id}  {one_line(run.name)}  {run.status}  {when}\n")
+    _section(out, "parameters", diff.params)
+    _section(out, "command", diff.command)
+    _write_code(diff, out, full=full)
+    _section(out, "environment", diff.environment, most=None if full else 20)
+    _write_metrics(diff, out, system=system)
+    if why is not None:
+        _write_explanation(why, out, full=full)
+
+
+def _section(out: IO[str], title: str, changes: Sequence[Change], *, most: int | None = None) -> None:
+    if not changes:
+        out.write(f"\n{title}: the same\n")
+        return
+    out.write(f"\n{title}\n")
+    shown = changes if most is None else changes[:most]
+    rows = [[one_line(c.name), value_words(_text(c.a)), value_words(_text(c.b))] for c in shown]
+    print_table(["", "A", "B"], [[f"  {name}", one, two] for name, one, two in rows], stream=out)
+    if len(shown) < len(changes):
+        out.write(f"  ... and {len(changes) - len(shown)} more (--full)\n")
+
+
+def _write_code(diff: RunDiff, out: IO[str], *, full: bool) -> None:
+    if not diff.code_known:
+        out.write("\ncode: not kept by both\n")
+        return
+    if not diff.code:
+        out.write("\ncode: the same\n")
+        return
+    out.write("\ncode\n")
+    left = 10**9 if full else _MOST_LINES
+    for file in diff.code:
+        out.write(f"  {one_line(file.path)}: {file.kind}, +{file.added} -{file.removed} lines\n")
+        lines = plain(file.text).splitlines()
+        out.write("".join(f"    {line}\n" for line in lines[:left]))
+        if len(lines) > left:
+            out.write(f"    ... {len(lines) - left} lines more (--full)\n")
+        left = max(0, left - len(lines))
+
+
+def _write_metrics(diff: RunDiff, out: IO[str], *, system: bool) -> None:
+    shown = [m for m in diff.metrics if system or not m.key.startswith(SYSTEM)]
+    if not shown:
+        out.write("\nmetrics: none\n")
+        return
+    out.write("\nmetrics, last values\n")
+    rows = []
+    for m in shown:
+        gap = "-" if m.difference is None else f"{m.difference:+.4g}"
+        share = "-" if m.relative is None else f"{m.relative:+.1%}"
+        best = [f"{b[0]:.4g} .. {b[1]:.4g}" if b else "-" for b in (m.a_best, m.b_best)]
+        rows.append([f"  {one_line(m.key)}", value_words(m.a), value_words(m.b), gap, share, *best])
+    print_table(["", "A", "B", "B - A", "", "A from .. to", "B from .. to"], rows, stream=out)
+
+
+def _write_explanation(why: Explanation, out: IO[str], *, full: bool) -> None:
+    out.write(f"\nwhy {one_line(why.metric)} differs\n")
+    out.write(f"  {one_line(why.conclusion)}\n")
+    out.write(f"  chance: {one_line(why.chance.words)}\n")
+    shown = [c for c in why.candidates if full or c.weight > CANNOT]
+    if shown:
+        rows = [
+            [f"  {place}.", c.kind, one_line(c.what), one_line(c.evidence or c.why)]
+            for place, c in enumerate(shown, 1)
+        ]
+        print_table(["", "kind", "what differs", "because"], rows, stream=out)
+    hidden = len(why.candidates) - len(shown)
+    if hidden:
+        out.write(f"  and {hidden} that can hardly matter (--full)\n")
+
+
+def _groups(a: KeptRun, b: KeptRun) -> list[Group]:
+    """The repeats among the runs of these names; the two themselves if they are of no lab."""
+    names = {a.name, b.name}
+    question = C.name == a.name
+    for name in names - {a.name}:
+        question = question | (C.name == name)
+    lab_folder = a.folder.parent.parent
+    if not (lab_folder / "lab.json").is_file():
+        return group_runs([a.stored, b.stored])
+    found = runs(question, lab=lab_folder, archived=None, limit=_MOST_GROUPED)
+    members = [member_of_row(found.lab, row) for row in found.rows] if found.lab else []
+    missing = [run.stored for run in (a, b) if run.id not in {member.id for member in members}]
+    return group_runs([*members, *missing])
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {"kind": change.kind, "name": change.name, "a": _text(change.a), "b": _text(change.b)}
+
+
+def _text(value: Any) -> Any:
+    return None if value is ABSENT else value

@@ -1,0 +1,141 @@
+"""Everything about one run, for a terminal. Takes a run and a stream; texts of the run are made harmless."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import IO
+
+from luxmeter.experiment import records
+from luxmeter.experiment.kept_run import KeptRun
+from luxmeter.render.amounts import size
+from luxmeter.render.plain import one_line, plain
+from luxmeter.render.sparkline import sparkline
+from luxmeter.render.tables import print_table
+from luxmeter.store.catalog import flatten
+from luxmeter.view.run_words import span_words, value_words, when_words
+
+_MOST_FILES, _MOST_LINES = 20, 10
+
+
+def write_page(run: KeptRun, out: IO[str], *, width: int = 100, system: bool = False) -> None:
+    """Identity, parameters, metrics with their curves, code, files, the end of the output."""
+    _head(run, out)
+    params = flatten(dict(run.params))
+    if params:
+        out.write("\nparameters\n")
+        broad = min(32, max(len(one_line(key)) for key in params))
+        for key, value in params.items():
+            out.write(f"  {one_line(key):{broad}}  {value_words(value)}\n")
+    _metrics(run, out, width=width, system=system)
+    _code(run, out)
+    _files(run, out)
+    _output(run, out)
+
+
+def _head(run: KeptRun, out: IO[str]) -> None:
+    out.write(f"{run.id}  {one_line(run.name)}  {run.status}\n")
+    lines = [
+        ("began", f"{when_words(run.head.created_ns)}, took {span_words(run.duration)}"),
+        ("command", _command(run)),
+        ("on", _machine(run)),
+        ("tags", one_line(" ".join(run.tags))),
+        ("note", plain(run.note).replace("\n", "\n" + " " * 11)),
+        ("parent", run.parent or ""),
+        ("children", " ".join(run.children)),
+        ("archived", "yes" if run.archived else ""),
+        ("folder", str(run.folder)),
+    ]
+    for name, text in lines:
+        if text:
+            out.write(f"  {name:8} {text}\n")
+    if run.error:
+        out.write(
+            "  error\n" + "".join(f"    {line}\n" for line in plain(run.error).strip().splitlines()[-8:])
+        )
+
+
+def _command(run: KeptRun) -> str:
+    command = run.command
+    if command is None:
+        return ""
+    what = ["-m", command.module] if command.module else [command.script or "(a notebook or console)"]
+    seed = "" if command.seed is None else f"   (seed {command.seed})"
+    return one_line(shlex.join([*what, *command.argv[1:]])) + seed
+
+
+def _machine(run: KeptRun) -> str:
+    environment = run.environment
+    machine, packages = environment.get("machine", {}), environment.get("packages", {})
+    host = run.stored.identity.get("process", {}).get("host", "")
+    facts = [host, machine.get("processor"), *(machine.get("gpus") or ())]
+    facts.append(f"python {machine['python']}" if machine.get("python") else "")
+    facts += [f"{name} {packages[name]}" for name in ("torch", "mindspore", "numpy") if name in packages]
+    return one_line(", ".join(str(fact) for fact in facts if fact))
+
+
+def _metrics(run: KeptRun, out: IO[str], *, width: int, system: bool) -> None:
+    metrics = run.metrics
+    shown = [key for key in metrics if system or not key.startswith(records.SYSTEM)]
+    if shown:
+        out.write("\n")
+        room = max(10, min(40, width - 70))
+        rows: list[Sequence[object]] = []
+        for key in shown:
+            m = metrics[key]
+            curve = sparkline(run.metric(key).values.tolist(), room)
+            rows.append(
+                [
+                    one_line(key),
+                    m["n"],
+                    m["last_step"],
+                    *(value_words(m[k]) for k in ("last", "min", "max")),
+                    curve,
+                ]
+            )
+        print_table(["metric", "n", "step", "last", "min", "max", "curve"], rows, stream=out)
+    hidden = len(metrics) - len(shown)
+    if hidden:
+        out.write(f"and {hidden} of the machine: --system shows them\n")
+
+
+def _code(run: KeptRun, out: IO[str]) -> None:
+    code = records.read_code(run.stored)
+    if code is None:
+        return
+    out.write(f"\ncode     {len(code.files)} files that ran, of {one_line(code.root)}\n")
+    git = code.git or {}
+    if git.get("error"):
+        out.write(f"  git      {one_line(str(git['error']))}\n")
+    elif git:
+        dirty = " with uncommitted changes" if git.get("dirty") else ""
+        out.write(
+            f"  git      {str(git.get('commit') or 'no commit')[:12]} on {git.get('branch') or 'no branch'}{dirty}\n"
+        )
+    out.write(f"  (luxmeter code {run.id} shows it)\n")
+
+
+def _files(run: KeptRun, out: IO[str]) -> None:
+    final = list(records.final_files(run.stored).values())
+    put = [name for name in run.files if name not in {f"{c.part}/{c.path}" for c in final}]
+    if final or put:
+        out.write("\nfiles\n")
+    for change in final[:_MOST_FILES]:
+        kept = "kept" if change.kept else "not kept"
+        out.write(
+            f"  {one_line(f'{change.part}/{change.path}')}  {size(change.size_bytes)}, {kept}, {change.sha256[:12]}\n"
+        )
+    for name in put[: max(0, _MOST_FILES - len(final))]:
+        out.write(f"  {one_line(name)}\n")
+    rest = len(final) + len(put) - _MOST_FILES
+    if rest > 0:
+        out.write(f"  ... and {rest} more\n")
+
+
+def _output(run: KeptRun, out: IO[str]) -> None:
+    lines = plain(run.log_text).splitlines()
+    if lines:
+        out.write(
+            f"\noutput   the last {min(len(lines), _MOST_LINES)} of {len(lines)} lines (--log shows all)\n"
+        )
+        out.write("".join(f"  {line}\n" for line in lines[-_MOST_LINES:]))

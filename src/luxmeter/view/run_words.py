@@ -1,0 +1,143 @@
+"""How runs are put into words and columns: when, how long, which values; shared by the commands that show runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from luxmeter.experiment.records import SYSTEM
+from luxmeter.render.plain import one_line
+from luxmeter.render.tables import cell
+from luxmeter.store import RunRow
+from luxmeter.store.query import Field, parse_field
+
+_PARAM_COLUMNS, _METRIC_COLUMNS = 6, 4
+
+
+def span_words(seconds: float | None) -> str:
+    """4000 -> `1 h 7 min`."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def when_words(created_ns: int) -> str:
+    """Local date and time."""
+    return datetime.fromtimestamp(created_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def value_words(value: Any) -> str:
+    """A parameter's or metric's value in one harmless line."""
+    if isinstance(value, float):
+        return cell(value) if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in ("$tuple", "$float", "$repr"):
+        inner = next(iter(value.values()))
+        return one_line(str(tuple(inner)) if "$tuple" in value else str(inner))
+    text = value if isinstance(value, str) else "-" if value is None else str(value)
+    return one_line(text)
+
+
+def default_columns(rows: Sequence[RunRow]) -> list[str]:
+    """What tells these runs apart: parameters that vary (all, for a single one), their metrics, tags and note if any."""
+    params = [row.params for row in rows]
+    keys = list(dict.fromkeys(key for one in params for key in one))
+    told = [k for k in keys if len(rows) == 1 or len({_known(one, k) for one in params}) > 1]
+    metrics = dict.fromkeys(key for row in rows for key in row.metrics if not key.startswith(SYSTEM))
+    columns = ["id", "name", "state", "created", "duration"]
+    columns += [f"param.{key}" for key in told[:_PARAM_COLUMNS]]
+    columns += [f"metric.{key}" for key in list(metrics)[:_METRIC_COLUMNS]]
+    columns += ["tag"] if any(row.tags for row in rows) else []
+    return columns + (["note"] if any(row.note for row in rows) else [])
+
+
+def row_cells(row: RunRow, fields: Iterable[Field]) -> list[str]:
+    """The texts of one row."""
+    params, metrics = row.params, row.metrics
+    return [_cell(row, params, metrics, field) for field in fields]
+
+
+def heading(field: Field) -> str:
+    """The name above a column."""
+    if field.kind == "param":
+        return one_line(field.name)
+    if field.kind == "metric":
+        return one_line(field.name if field.part in ("", "last") else f"{field.name}.{field.part}")
+    return {"state": "status", "tag": "tags"}.get(field.kind, field.kind)
+
+
+def print_rows(rows: Sequence[RunRow], columns: Sequence[str]) -> list[str]:
+    """Print a table that fits the terminal; returns the columns that found no room."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    fields = [parse_field({"status": "state", "tags": "tag"}.get(c, c)) for c in columns]
+    heads = [heading(field) for field in fields]
+    body = [row_cells(row, fields) for row in rows]
+    wide = [max([len(h), *(len(r[i]) for r in body)]) for i, h in enumerate(heads)]
+    on_screen = sys.stdout.isatty()
+    width = shutil.get_terminal_size((100, 24)).columns if on_screen else 10_000
+    kept = _fitting(fields, [min(w, 40) for w in wide] if on_screen else wide, width)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for i in kept:
+        numeric = fields[i].kind in ("metric", "duration")
+        table.add_column(Text(heads[i]), justify="right" if numeric else "left", no_wrap=True, overflow="ellipsis",
+                         max_width=40 if on_screen else None)  # fmt: skip
+    for cells in body:
+        table.add_row(*(Text(cells[i]) for i in kept))
+    Console(file=sys.stdout, width=width, highlight=False).print(table)
+    return [heads[i] for i in range(len(heads)) if i not in kept]
+
+
+def _fitting(fields: Sequence[Field], wide: Sequence[int], width: int) -> list[int]:
+    """The columns that fit beside each other; what tells least goes first."""
+    order = {
+        "note": 0,
+        "created": 1,
+        "duration": 2,
+        "tag": 3,
+        "param": 4,
+        "state": 5,
+        "metric": 6,
+        "name": 7,
+        "id": 9,
+    }
+    kept = list(range(len(fields)))
+    while len(kept) > 1 and sum(wide[i] + 2 for i in kept) - 2 > width:
+        kept.remove(min(kept, key=lambda i: (order.get(fields[i].kind, 0), -i)))
+    return kept
+
+
+def _cell(row: RunRow, params: Mapping[str, Any], metrics: Mapping[str, Any], field: Field) -> str:
+    if field.kind == "param":
+        return value_words(params[field.name]) if field.name in params else "-"
+    if field.kind == "metric":
+        return value_words(metrics.get(field.name, {}).get(field.part or "last"))
+    if field.kind == "created":
+        return when_words(row.created_ns)
+    if field.kind == "ended":
+        return "-" if row.ended_ns is None else when_words(row.ended_ns)
+    if field.kind == "duration":
+        return span_words(row.duration_s)
+    if field.kind == "tag":
+        return one_line(" ".join(row.tags))
+    if field.kind == "archived":
+        return "yes" if row.archived else "no"
+    return one_line(str(getattr(row, field.kind)))
+
+
+def _known(params: Mapping[str, Any], key: str) -> str:
+    return json.dumps(params[key], sort_keys=True) if key in params else "absent"

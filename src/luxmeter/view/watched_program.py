@@ -1,0 +1,79 @@
+"""The run of a program that knows nothing of us: begun before it, ended after it, its parameters read off."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from luxmeter.errors import LuxmeterError
+from luxmeter.experiment import open_experiments
+from luxmeter.experiment.argv_params import params_of
+from luxmeter.experiment.experiment import Experiment
+from luxmeter.experiment.records import Ending
+from luxmeter.view.program import RunRequest
+from luxmeter.view.startup.first_import import call_after_import
+
+
+class Watched:
+    """The experiment around a program."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+
+    @staticmethod
+    def begin(request: RunRequest) -> Watched:
+        """Start the run, and offer it to the experiment that the program may make itself."""
+        given = dict(request.params or {})
+        experiment = Experiment(
+            request.name if request.is_named else request.name.lstrip("./~") or "program",
+            {**params_of(sys.argv[1:]), **given},
+            tags=request.tags,
+            watch=request.watch,
+            note=request.note,
+            output=request.output,
+            code=request.code,
+            system_s=request.system_s,
+            quiet=request.quiet,
+        )
+        experiment.given = given
+        experiment.__enter__()
+        open_experiments.offer(experiment, keeps_name=request.is_named)
+        watched = Watched(experiment)
+        for framework in ("numpy", "torch"):
+            if framework not in sys.modules:
+                call_after_import(framework, watched._note_random)
+        watched._listen_to_argparse()
+        return watched
+
+    def ended(self, error: BaseException | None) -> None:
+        """The program has run; what it registered for its exit is still to come, and belongs to the run."""
+        open_experiments.program_ended(Ending() if error is None else Ending.of(error))
+
+    def _note_random(self) -> None:
+        if self._experiment.is_here():
+            self._experiment.note_random()
+
+    def _listen_to_argparse(self) -> None:
+        """Whoever parses the command line with argparse tells all parameters, with defaults and types."""
+        import argparse
+
+        real: Callable[..., Any] = argparse.ArgumentParser.parse_known_args
+
+        @functools.wraps(real)
+        def listened(parser: Any, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+            parsed, extra = real(parser, args, namespace)
+            if args is None or list(args) == sys.argv[1:]:
+                self._take(parsed)
+            return parsed, extra
+
+        argparse.ArgumentParser.parse_known_args = listened  # type: ignore[method-assign,assignment]
+
+    def _take(self, parsed: Any) -> None:
+        simple = {name: value for name, value in vars(parsed).items() if not callable(value)}
+        try:
+            if self._experiment.is_here():
+                self._experiment.set_params({**simple, **self._experiment.given})
+        except LuxmeterError as error:
+            sys.stderr.write(f"luxmeter: {error}\n")

@@ -1,0 +1,206 @@
+"""Runs leave and come in whole; what an archive says is not believed before it is checked."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+
+from luxmeter.errors import LuxmeterError, StoreError, UsageError
+from luxmeter.experiment.kept_run import KeptRun
+from luxmeter.experiment.transport import export_run, import_run
+from luxmeter.store import Lab, Run
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab.open(tmp_path / "lab")
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Lab:
+    return Lab.open(tmp_path / "other")
+
+
+def full_run(lab: Lab) -> Run:
+    return make_run(
+        lab, params={"lr": 0.1, "t": (1, 2)}, metrics={"loss": [3.0, 2.0]}, code={"train.py": "print()\n"},
+        files={"a.ckpt": b"weights"}, output="hello\n", tags=["best"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["x.tar.zst", "x.tar.gz", "x.tgz", "x.tar", "x.zip", "folder"])
+def test_there_and_back(lab: Lab, other: Lab, tmp_path: Path, name: str) -> None:
+    run = full_run(lab)
+    target = export_run(run, tmp_path / "sub" / name)
+    assert target == tmp_path / "sub" / name and [p.name for p in target.parent.iterdir()] == [name]
+    taken = import_run(other, target)
+    assert (taken.id, taken.already) == (run.id, False)
+    found = KeptRun.of(other.find(run.id))
+    assert found.params == {"lr": 0.1, "t": (1, 2)} and found.metric("loss").values.tolist() == [3.0, 2.0]
+    assert found.code == {"train.py": "print()\n"} and found.read_file("out/a.ckpt") == b"weights"
+    assert (found.log_text, found.tags, found.status) == ("hello\n", ["best"], "finished")
+    assert [row.id for row in other.runs()] == [run.id]
+    assert import_run(other, target).already and len(other.runs()) == 1
+    assert not [p for p in other.folder.iterdir() if p.name.startswith(".import")]
+
+
+def test_another_run_with_the_same_id_gets_a_new_one(lab: Lab, other: Lab, tmp_path: Path) -> None:
+    run = full_run(lab)
+    archive = export_run(run, tmp_path / "x.zip")
+    mine = make_run(other, params={"mine": 1})
+    mine.folder.rename(other.folder / "runs" / run.id)
+    identity = json.loads((other.folder / "runs" / run.id / "run.json").read_text())
+    (other.folder / "runs" / run.id / "run.json").write_text(json.dumps({**identity, "id": run.id}))
+    taken = import_run(other, archive)
+    assert taken.id != run.id == taken.was and not taken.already
+    assert other.find(taken.id).params["lr"] == 0.1 and other.find(run.id).params == {"mine": 1}
+    assert other.find(taken.id).identity["imported_as"] == run.id
+
+
+def test_what_cannot_be_exported(lab: Lab, tmp_path: Path) -> None:
+    run = full_run(lab)
+    (tmp_path / "x.zip").write_text("mine")
+    with pytest.raises(UsageError, match="export-exists"):
+        export_run(run, tmp_path / "x.zip")
+    assert (tmp_path / "x.zip").read_text() == "mine"
+    with pytest.raises(UsageError, match="'.tar.zst'|export-ending"):
+        export_run(run, tmp_path / "x.rar")
+    living = lab.create_run("living")
+    with pytest.raises(StoreError, match="run-is-running"):
+        export_run(Run(living.folder), tmp_path / "y.zip")
+    living.finish()
+
+
+# -- archives that lie ------------------------------------------------------------------------------------------------
+
+
+def tar_with(path: Path, change: Callable[[tarfile.TarFile], None], run: Run) -> Path:
+    with tarfile.open(path, "w") as archive:
+        archive.add(run.folder / "run.json", f"{run.id}/run.json")
+        change(archive)
+    return path
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", body: bytes = b"x") -> Callable[[tarfile.TarFile], None]:
+    def add(archive: tarfile.TarFile) -> None:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, link
+        info.size = len(body) if kind == tarfile.REGTYPE else 0
+        archive.addfile(info, io.BytesIO(body) if kind == tarfile.REGTYPE else None)
+
+    return add
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        member("../evil"),
+        member("/tmp/evil-luxmeter"),
+        member("a/../../evil"),
+        member("a\\..\\evil"),
+        member("run/link", tarfile.SYMTYPE, "/etc/passwd"),
+        member("run/hard", tarfile.LNKTYPE, "../../outside"),
+        member("run/device", tarfile.CHRTYPE),
+        member("run/pipe", tarfile.FIFOTYPE),
+    ],
+)
+def test_members_that_lead_outside_are_refused(lab: Lab, other: Lab, tmp_path: Path, bad: Callable[[tarfile.TarFile], None]) -> None:
+    archive = tar_with(tmp_path / "x.tar", bad, full_run(lab))
+    before = sorted(p.name for p in tmp_path.iterdir())
+    with pytest.raises(StoreError, match="archive-member"):
+        import_run(other, archive)
+    assert sorted(p.name for p in tmp_path.iterdir()) == before and other.runs() == []
+    assert not Path("/tmp/evil-luxmeter").exists()
+    assert sorted(p.name for p in other.folder.iterdir() if p.name.startswith(".import")) == []
+
+
+def test_a_link_that_a_later_member_writes_through(lab: Lab, other: Lab, tmp_path: Path) -> None:
+    run = full_run(lab)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.write(run.folder / "run.json", f"{run.id}/run.json")
+        info = zipfile.ZipInfo("out")
+        info.external_attr = 0o120777 << 16
+        archive.writestr(info, str(tmp_path))
+        archive.writestr("out/evil", "x")
+    with pytest.raises(StoreError, match="archive-member"):
+        import_run(other, tmp_path / "x.zip")
+    assert not (tmp_path / "evil").exists()
+    with zipfile.ZipFile(tmp_path / "y.zip", "w") as archive:
+        archive.writestr("../evil", "x")
+    with pytest.raises(StoreError, match="points outside"):
+        import_run(other, tmp_path / "y.zip")
+
+
+def test_a_folder_with_links_is_refused(lab: Lab, other: Lab, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(full_run(lab).folder, folder)
+    (folder / "files" / "passwd").symlink_to("/etc/passwd")
+    with pytest.raises(StoreError, match="archive-member"):
+        import_run(other, folder)
+
+
+@pytest.mark.parametrize("run_id", ["../../evil", "/abs", "a/b", "", ".hidden", "x" * 65, "a\nb"])
+def test_an_id_that_is_a_path_is_refused(lab: Lab, other: Lab, tmp_path: Path, run_id: str) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(full_run(lab).folder, folder)
+    identity = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**identity, "id": run_id}))
+    with pytest.raises(StoreError, match="run-unfit"):
+        import_run(other, folder)
+    with pytest.raises(StoreError, match="run-id-unsafe"):
+        other.adopt(folder)
+    assert other.runs() == [] and not (tmp_path / "evil").exists()
+
+
+def test_a_blob_that_holds_something_else(lab: Lab, other: Lab, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(full_run(lab).folder, folder)
+    next(p for p in (folder / "blobs").glob("*/*")).write_bytes(b"evil")
+    with pytest.raises(StoreError, match="does not hold what its name says"):
+        import_run(other, folder)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["{}", "[]", '{"format": 1, "id": "abc", "name": 3, "created_ns": "x", "process": {}}', "not json", '{"format": 99}'],
+)
+def test_a_broken_identity(lab: Lab, other: Lab, tmp_path: Path, broken: str) -> None:
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    (folder / "run.json").write_text(broken)
+    with pytest.raises(LuxmeterError):
+        import_run(other, folder)
+    assert other.runs() == []
+
+
+def test_files_that_are_no_archives(lab: Lab, other: Lab, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(StoreError, match="not-an-archive"):
+        import_run(other, tmp_path / "text")
+    whole = export_run(full_run(lab), tmp_path / "x.tar.zst")
+    (tmp_path / "cut").write_bytes(whole.read_bytes()[:200])
+    with pytest.raises(StoreError, match="not-an-archive|no-run-in-archive"):
+        import_run(other, tmp_path / "cut")
+    with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
+        archive.writestr("readme", "x")
+    with pytest.raises(StoreError, match="no-run-in-archive"):
+        import_run(other, tmp_path / "empty.zip")
+    with pytest.raises(UsageError, match="import-missing"):
+        import_run(other, tmp_path / "nothing")
+
+
+def test_an_archive_may_not_fill_the_disk(lab: Lab, other: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = export_run(full_run(lab), tmp_path / "x.zip")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
+    with pytest.raises(StoreError, match="archive-too-large"):
+        import_run(other, archive)
+    assert other.runs() == []

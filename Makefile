@@ -35,7 +35,7 @@ dist: setup
 # An environment of its own: MindSpore needs an older numpy. Where no index has it for this Python it is not made.
 mindspore:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
-	@$(PYTHON) tools/make_env.py .venv-mindspore --constraints constraints-mindspore.txt --extras mindspore --packages pytest --needs mindspore
+	@$(PYTHON) tools/make_env.py .venv-mindspore --constraints constraints-mindspore.txt --extras mindspore --packages pytest apitimewrapper --needs mindspore
 
 test-mindspore: mindspore
 	@if [ -f .venv-mindspore/.made-from ]; then .venv-mindspore/bin/python -m pytest -q -m mindspore tests/mindspore; \
@@ -47,8 +47,9 @@ peers:
 test-peers: peers
 	@.venv-peers/bin/python -m pytest -q -m peers tests/peers
 
-bench: setup peers
-	@for script in benchmarks/*.py; do echo "=== $$script"; .venv-peers/bin/python $$script || exit 1; done
+bench: setup peers mindspore
+	@for script in $(filter-out benchmarks/mindspore_overhead.py,$(wildcard benchmarks/*.py)); do echo "=== $$script"; .venv-peers/bin/python $$script || exit 1; done
+	@if [ -f .venv-mindspore/.made-from ]; then .venv-mindspore/bin/python benchmarks/mindspore_overhead.py; fi
 
 sanitize: setup
 	@$(BIN)/python tools/sanitize.py

@@ -1,12 +1,36 @@
-"""The one thing pyproject.toml cannot say: the C core may fail to build, and the install may not."""
+"""What pyproject.toml cannot say: the C core may fail to build, and the install may not; and one file beside the package.
+
+That file, luxmeter_startup.pth, is read by Python when it starts: where the variable LUXMETER_TRACE is set, the program
+is traced. Without the variable it costs one look at the environment.
+"""
 
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Distribution, Extension, setup  # first: it brings its own distutils
+
+from distutils.command.install_data import install_data  # isort: skip
 
 CORE = Path("src/luxmeter/calls/core/_core.c")
 
+
+class BesideThePackage(install_data):
+    """Lays data files into site-packages, in a wheel as in an editable install; others would go to the prefix."""
+
+    def finalize_options(self) -> None:
+        self.set_undefined_options(
+            "install", ("install_lib", "install_dir"), ("root", "root"), ("force", "force")
+        )
+
+
+class WithData(Distribution):
+    """An editable install asks for data files by this name and would find none."""
+
+    def has_data(self) -> bool:
+        return bool(self.has_data_files())
+
+
 setup(
+    distclass=WithData,
     ext_modules=[
         Extension(
             "luxmeter.calls.core._core",
@@ -14,5 +38,7 @@ setup(
             extra_compile_args=["-O3", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"],
             optional=True,
         )
-    ]
+    ],
+    data_files=[("", ["luxmeter_startup.pth"])],
+    cmdclass={"install_data": BesideThePackage},
 )

@@ -39,6 +39,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     cases, entries, problems, files = read(options.folder)
+    if not entries:
+        parser.error(
+            f"{options.folder} holds no operator-input logs (*.txt with lines such as `Operator: aten.add.Tensor`)"
+        )
     print(
         f"{files} logs, {entries} inputs: {entries - len(problems)} parsed ({1 - len(problems) / entries:.2%})"
     )
@@ -76,8 +80,12 @@ def read(folder: Path) -> tuple[Operators, int, list[str], int]:
     cases: list[Case] = []
     problems: list[str] = []
     entries = 0
-    files = sorted(folder.rglob("*.txt"))
-    for file in files:
+    files = []
+    for file in sorted(folder.rglob("*.txt")):
+        if "Operator: " not in file.read_text(errors="replace"):
+            print(f"  no log: {file}")
+            continue
+        files.append(file)
         captured = load_foreign(file)
         cases += captured.operators
         entries += captured.entries

@@ -51,9 +51,7 @@ def main() -> None:
     for number, (name, _, _, _, expected) in enumerate(samples):
         found = cases.get(number, [])
         captured += bool(found)
-        problem = (
-            _problem([saved[repr(c.identity)] for c in found], expected) if found else "not captured"
-        )
+        problem = _problem([saved[repr(c.identity)] for c in found], expected) if found else "not captured"
         if problem:
             wrong[name] += 1
             why.setdefault(name, problem)

@@ -9,7 +9,9 @@ from luxmeter.experiment.runs import C
 os.environ["LUXMETER_HOME"] = tempfile.mkdtemp()  # a lab for this example; without it the project's own
 
 for lr in (0.5, 0.1, 0.02):
-    with lux.Experiment("parabola", {"lr": lr, "optim": {"name": "sgd"}}, quiet=True, code=False, output=False) as exp:
+    with lux.Experiment(
+        "parabola", {"lr": lr, "optim": {"name": "sgd"}}, quiet=True, code=False, output=False
+    ) as exp:
         x = 10.0
         for step in range(50):
             x -= lr * 2 * (x - 3)

@@ -50,7 +50,9 @@ def main() -> None:
     python = str(env / "bin" / "python")
     if options.needs and not offered(python, options.needs):
         shutil.rmtree(env)
-        say(f"  no {options.needs} for Python {sys.version.split()[0]} was found here: {options.env} is not made")
+        say(
+            f"  no {options.needs} for Python {sys.version.split()[0]} was found here: {options.env} is not made"
+        )
         return
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
     limits = ["-c", str(ROOT / options.constraints)]

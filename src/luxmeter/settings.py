@@ -33,6 +33,7 @@ KNOWN: dict[str, tuple[Any, str]] = {
     ),
     "store.lost_after_s": (10.0, "a run on another machine that gave no sign for so long is lost"),
     "core": (None, "recorder core: c or python; None: the fastest that works"),
+    "mindspore.python": (None, "the Python that has MindSpore and torch; None: .venv-mindspore, or this one"),
 }
 
 

@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 import torch
 from seen import CORES, Seen
+from torch._dynamo.testing import CompileCounter
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from luxmeter.calls.patch import coverage
+
+
+@pytest.fixture(autouse=True, scope="module")
+def captured_before() -> None:
+    """What torch changes in itself at its first capture and compilation is done before a test looks."""
+    make_fx(lambda x: x + 1)(torch.ones(1))
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))
 
 
 @pytest.fixture
@@ -67,9 +76,6 @@ def test_a_dispatch_mode_s_own_calls_are_inside(core: str) -> None:
 
 @pytest.mark.parametrize("core", CORES)
 def test_compiled_and_captured_programs(core: str, twice: Any) -> None:
-    from torch._dynamo.testing import CompileCounter
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     def program(x: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten.mm(x, x) + twice(x)
 

@@ -125,7 +125,8 @@ def test_the_start_and_analysis_snippets(start: str, capsys: pytest.CaptureFixtu
     total, mean, low, high = (float(n) for n in row.groups())
     costs = [float(found[2]) for found in LINE.finditer(said)]
     assert total == pytest.approx(sum(costs), abs=0.01) and mean == pytest.approx(total / 100, abs=1e-3)
-    assert (low, high) == (min(costs), max(costs))
+    assert low == pytest.approx(min(costs), rel=1e-3)  # the table shows four digits of a long time
+    assert high == pytest.approx(max(costs), rel=1e-3)
     assert "total(ms)" in Path("performance.log").read_text()
 
 

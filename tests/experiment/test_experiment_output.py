@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning
 from luxmeter.experiment import records
-from luxmeter.experiment.output import OutputFile
+from luxmeter.experiment.output_file import OutputFile
 from luxmeter.experiment.output_text import PlainText
 
 
@@ -42,6 +42,7 @@ def test_text_as_it_stands_in_the_end(pieces: tuple[str, ...], expected: str) ->
     assert shown(*pieces) == expected
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(alphabet="ab\r\n\x1b[31m;"), st.lists(st.integers(0, 40), max_size=5))
 def test_the_pieces_do_not_matter(text: str, cuts: list[int]) -> None:
     places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})

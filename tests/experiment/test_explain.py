@@ -66,7 +66,9 @@ def test_several_things_are_ranked_and_not_told_apart(lab: Lab) -> None:
     )  # fmt: skip
     found = why(run(lab, 0.5), b)
     assert [c.name for c in found.candidates] == ["lr", "model.py", "torch", "seed", "num_workers", "pip"]
-    assert "cannot tell them apart" in found.conclusion and "beginning with lr 0.1 -> 0.01" in found.conclusion
+    assert (
+        "cannot tell them apart" in found.conclusion and "beginning with lr 0.1 -> 0.01" in found.conclusion
+    )
 
 
 def test_a_run_that_differs_in_one_of_them_is_evidence(lab: Lab) -> None:
@@ -92,7 +94,9 @@ def test_repeats_say_whether_it_is_more_than_chance(lab: Lab) -> None:
     assert sure.chance.may_be_chance is False and "4 and 4 seeds" in sure.chance.words
     assert "cannot tell" not in sure.conclusion and "lr" in sure.conclusion
     unsure = why(low[0], near[0])
-    assert unsure.chance.may_be_chance is True and unsure.conclusion.startswith("The difference may be chance")
+    assert unsure.chance.may_be_chance is True and unsure.conclusion.startswith(
+        "The difference may be chance"
+    )
 
 
 def test_one_run_against_repeats(lab: Lab) -> None:
@@ -104,13 +108,22 @@ def test_one_run_against_repeats(lab: Lab) -> None:
 
 
 def test_everything_that_differs(lab: Lab) -> None:
-    a = make_run(lab, params={"lr": 1, "only": True, "flag": True}, code=CODE, argv=("train.py", "--lr=1"), metrics={"m": [1.0]})
+    a = make_run(
+        lab,
+        params={"lr": 1, "only": True, "flag": True},
+        code=CODE,
+        argv=("train.py", "--lr=1"),
+        metrics={"m": [1.0]},
+    )
     b = make_run(
         lab, params={"lr": 1.0, "flag": 1, "new": (1, 2)}, code={"train.py": "import model\nlr = 2\n", "other.py": ""},
         argv=("train.py",), metrics={"m": [3.0], "n": [1.0]}, environment={**ENVIRONMENT, "variables": {}},
     )  # fmt: skip
     found = compare_runs(KeptRun.of(a), KeptRun.of(b))
-    assert [(c.name, str(c.a), c.b) for c in found.params][:2] == [("only", "True", found.params[0].b), ("flag", "True", 1)]
+    assert [(c.name, str(c.a), c.b) for c in found.params][:2] == [
+        ("only", "True", found.params[0].b),
+        ("flag", "True", 1),
+    ]
     assert [c.name for c in found.params] == ["only", "flag", "new"]  # 1 and 1.0 are the same number
     assert [(f.path, f.kind) for f in found.code] == [
         ("model.py", "only in A"), ("other.py", "only in B"), ("train.py", "changed")

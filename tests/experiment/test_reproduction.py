@@ -36,7 +36,9 @@ def test_bit_by_bit(lab: Lab) -> None:
 def test_within_a_tolerance_that_is_named(lab: Lab) -> None:
     a, b = {"metrics": {"loss": [1.0, 2.0]}}, {"metrics": {"loss": [1.0, 2.0 + 2e-7]}}
     found = pair(lab, a, b)
-    assert found.outcome == "within tolerance" and found.largest == pytest.approx(1e-7) and "1e-07" in found.why
+    assert (
+        found.outcome == "within tolerance" and found.largest == pytest.approx(1e-7) and "1e-07" in found.why
+    )
     strict = pair(lab, a, b, tolerance=1e-9)
     assert strict.outcome == "not" and strict.metrics[0].first_step == 1
 
@@ -74,11 +76,17 @@ def test_clocks_and_machines_are_left_out(lab: Lab) -> None:
     assert pair(lab, a, b).outcome == "not"
     found = pair(lab, a, b, ignore=["mi*"])
     assert found.outcome == "bit by bit"
-    assert {m.key for m in found.metrics if m.match == "left out"} == {"system/cpu_percent", "epoch_time", "mine"}
+    assert {m.key for m in found.metrics if m.match == "left out"} == {
+        "system/cpu_percent",
+        "epoch_time",
+        "mine",
+    }
 
 
 def test_a_run_that_was_killed_is_compared_as_far_as_it_came(lab: Lab) -> None:
-    found = pair(lab, {"metrics": {"loss": [1.0, 2.0]}, "state": "interrupted"}, {"metrics": {"loss": [1.0, 2.0, 3.0]}})
+    found = pair(
+        lab, {"metrics": {"loss": [1.0, 2.0]}, "state": "interrupted"}, {"metrics": {"loss": [1.0, 2.0, 3.0]}}
+    )
     assert found.outcome == "bit by bit"
 
 
@@ -179,7 +187,9 @@ def test_the_source_tells_how_an_option_is_spelled() -> None:
 def test_unknown_names_are_refused_with_a_suggestion() -> None:
     with pytest.raises(UsageError, match="'batch_size'"):
         changed_arguments([], {"batch_sise": "9"}, params={"batch_size": 8})
-    assert changed_arguments([], {"anything": "9"}, params={}) == ["--anything=9"]  # nothing is known of this script
+    assert changed_arguments([], {"anything": "9"}, params={}) == [
+        "--anything=9"
+    ]  # nothing is known of this script
     with pytest.raises(UsageError, match="change-without-value"):
         split_changes(["lr"])
 

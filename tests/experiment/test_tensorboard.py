@@ -20,9 +20,16 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util import tensor_util
 from torch.utils.tensorboard import SummaryWriter
 
+import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning, UsageError
 from luxmeter.experiment.tensorboard_events import read_run, read_runs
-from luxmeter.experiment.tensorboard_files import TensorBoardFiles, import_folder, save_images, scalars
+from luxmeter.experiment.tensorboard_files import (
+    TensorBoardFiles,
+    export_run,
+    import_folder,
+    save_images,
+    scalars,
+)
 from luxmeter.store import Histogram, Image, Lab, Text
 
 
@@ -308,3 +315,31 @@ def test_two_runs_that_begin_alike_stay_two(tmp_path: Path, lab: Lab) -> None:
     ids = import_folder(lab, tmp_path / "tb")
     assert len(set(ids)) == 2 and import_folder(lab, tmp_path / "tb") == ids
     assert [run.name for run in read_runs(tmp_path / "tb")] == ["a", "b"]
+
+
+def test_a_kept_run_becomes_an_event_file_and_comes_back(tmp_path: Path, lab: Lab) -> None:
+    with lab.create_run("net", params={"lr": 0.1, "name": "x"}) as run:
+        for step in range(4):
+            run.log({"loss": 1.0 / (step + 1), "acc": float(step)}, step)
+        run.log({"img": Image(np.zeros((2, 3), np.uint8)), "said": "hello", "array": [1, 2]}, 3)
+    kept = lab.find(run.id)
+    export_run(kept, tmp_path / "tb")
+    seen = EventAccumulator(str(tmp_path / "tb")).Reload()
+    assert [(e.step, e.value) for e in seen.Scalars("acc")] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert seen.Images("img")[0].step == 3
+    back = read_run(tmp_path / "tb")
+    assert back.params == {"lr": 0.1, "name": "x"} and back.status == "success"
+    times = kept.metric("loss")["time_ns"].to_pylist()
+    theirs = [back.points[i + 3] for i in range(0, len(back.points), 4) if back.points[i] == "loss"]
+    assert theirs == pytest.approx(times, abs=1000)  # a double of seconds keeps a quarter of a microsecond
+
+
+def test_an_experiment_writes_event_files_on_request(tmp_path: Path) -> None:
+    with lux.Experiment("toy", {"lr": 0.1}, tensorboard=tmp_path / "tb", quiet=True) as exp:
+        exp.log({"loss": 0.5, "acc": 0.25}, step=3)
+        exp.log("loss", 0.25, step=4)
+        exp.metric("acc", 0.75, 4)
+    seen = EventAccumulator(str(tmp_path / "tb")).Reload()
+    assert [(e.step, e.value) for e in seen.Scalars("loss")] == [(3, 0.5), (4, 0.25)]
+    assert [(e.step, e.value) for e in seen.Scalars("acc")] == [(3, 0.25), (4, 0.75)]
+    assert [p.value for p in lux.runs("toy")[0].metric("loss")] == [0.5, 0.25]

@@ -71,7 +71,7 @@ def test_what_cannot_be_exported(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="export-exists"):
         export_run(run, tmp_path / "x.zip")
     assert (tmp_path / "x.zip").read_text() == "mine"
-    with pytest.raises(UsageError, match="'.tar.zst'|export-ending"):
+    with pytest.raises(UsageError, match="export-ending"):
         export_run(run, tmp_path / "x.rar")
     living = lab.create_run("living")
     with pytest.raises(StoreError, match="run-is-running"):
@@ -89,7 +89,9 @@ def tar_with(path: Path, change: Callable[[tarfile.TarFile], None], run: Run) ->
     return path
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", body: bytes = b"x") -> Callable[[tarfile.TarFile], None]:
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, link: str = "", body: bytes = b"x"
+) -> Callable[[tarfile.TarFile], None]:
     def add(archive: tarfile.TarFile) -> None:
         info = tarfile.TarInfo(name)
         info.type, info.linkname = kind, link
@@ -112,7 +114,9 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", body: bytes
         member("run/pipe", tarfile.FIFOTYPE),
     ],
 )
-def test_members_that_lead_outside_are_refused(lab: Lab, other: Lab, tmp_path: Path, bad: Callable[[tarfile.TarFile], None]) -> None:
+def test_members_that_lead_outside_are_refused(
+    lab: Lab, other: Lab, tmp_path: Path, bad: Callable[[tarfile.TarFile], None]
+) -> None:
     archive = tar_with(tmp_path / "x.tar", bad, full_run(lab))
     before = sorted(p.name for p in tmp_path.iterdir())
     with pytest.raises(StoreError, match="archive-member"):
@@ -170,7 +174,13 @@ def test_a_blob_that_holds_something_else(lab: Lab, other: Lab, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "broken",
-    ["{}", "[]", '{"format": 1, "id": "abc", "name": 3, "created_ns": "x", "process": {}}', "not json", '{"format": 99}'],
+    [
+        "{}",
+        "[]",
+        '{"format": 1, "id": "abc", "name": 3, "created_ns": "x", "process": {}}',
+        "not json",
+        '{"format": 99}',
+    ],
 )
 def test_a_broken_identity(lab: Lab, other: Lab, tmp_path: Path, broken: str) -> None:
     folder = tmp_path / "copy"
@@ -187,7 +197,7 @@ def test_files_that_are_no_archives(lab: Lab, other: Lab, tmp_path: Path) -> Non
         import_run(other, tmp_path / "text")
     whole = export_run(full_run(lab), tmp_path / "x.tar.zst")
     (tmp_path / "cut").write_bytes(whole.read_bytes()[:200])
-    with pytest.raises(StoreError, match="not-an-archive|no-run-in-archive"):
+    with pytest.raises(StoreError, match=r"not-an-archive|no-run-in-archive"):
         import_run(other, tmp_path / "cut")
     with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
         archive.writestr("readme", "x")
@@ -197,7 +207,9 @@ def test_files_that_are_no_archives(lab: Lab, other: Lab, tmp_path: Path) -> Non
         import_run(other, tmp_path / "nothing")
 
 
-def test_an_archive_may_not_fill_the_disk(lab: Lab, other: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_may_not_fill_the_disk(
+    lab: Lab, other: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = export_run(full_run(lab), tmp_path / "x.zip")
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))

@@ -34,7 +34,11 @@ def test_the_documents_snippet(lab: Lab, capsys: pytest.CaptureFixture[str]) -> 
     pp.pprint(expview.exp_code(first))  # An key of the list()
     pp.pprint(expview.exp_info(second))  # An key of the list()
     said = capsys.readouterr().out
-    assert said.count(f"'{first}': {{") == 2 and "first.ckpt" in said and "first.log" not in said.split("'id':")[0]
+    assert (
+        said.count(f"'{first}': {{") == 2
+        and "first.ckpt" in said
+        and "first.log" not in said.split("'id':")[0]
+    )
     assert list(expview.list()) == [second, first]
     assert expview.exp_code(first) == {"train.py": "lr = 1\n"}
     assert expview.exp_info(second)["command"]["argv"] == ["train.py"]
@@ -58,7 +62,9 @@ def test_a_file_is_found_by_content_wherever_it_lies(lab: Lab, tmp_path: Path) -
     kept.write_bytes(b"weights one")
     viewer = lux.ExperimentViewer()
     assert list(viewer.backtracking(kept)) == list(viewer.backtracking(str(kept))) == [made.id]
-    assert list(viewer.backtracking("out/model.ckpt")) == [other.id]  # its path is the first's too; its content is not
+    assert list(viewer.backtracking("out/model.ckpt")) == [
+        other.id
+    ]  # its path is the first's too; its content is not
     again = make_run(lab, code={}, files={"model.ckpt": b"weights one"})
     assert list(viewer.backtracking(kept)) == [again.id, made.id]  # both made it
     kept.write_bytes(b"changed since")

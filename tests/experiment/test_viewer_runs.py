@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_runs import make_run
@@ -56,7 +58,9 @@ def test_filters(lab: Lab) -> None:
     assert lrs(lux.runs(lr=0.1)) == [0.1]
     assert lrs(lux.runs(**{"optim.name": "adam"}, sort="param.lr", limit=1)) == [0.001]  # type: ignore[arg-type]
     assert lrs(lux.runs(sort="-metric.acc")) == [0.001, 0.01, 0.1, 1.0]
-    assert len(lux.runs(lab=lab.folder)) == len(lux.runs(lab=lab)) == len(lux.runs(lab=lab.folder.parent)) == 4
+    assert (
+        len(lux.runs(lab=lab.folder)) == len(lux.runs(lab=lab)) == len(lux.runs(lab=lab.folder.parent)) == 4
+    )
     with pytest.raises(UsageError, match="'failed'"):
         lux.runs(status="faild")
     with pytest.raises(UsageError, match="query-syntax"):
@@ -110,7 +114,7 @@ def test_a_run_and_its_parts(lab: Lab) -> None:
     with pytest.raises(StoreError, match="'loss'"):
         run.metric("los")
     assert run.files == ["out/a.ckpt"] and run.read_file("out/a.ckpt") == b"weights"
-    with pytest.raises(StoreError, match="'out/a.ckpt'"):
+    with pytest.raises(StoreError, match=r"'out/a\.ckpt'"):
         run.read_file("out/a.ckp")
     assert run.log_text == "hello\n"
     assert run.code == {"train.py": "print(1)\n", "pkg/model.py": "x = 1\n"}
@@ -156,7 +160,9 @@ def test_nothing_kept_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         find_run("latest")
 
 
-def test_a_run_named_by_its_folder_needs_no_lab(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_named_by_its_folder_needs_no_lab(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = lab.find("best").folder
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -193,3 +199,12 @@ def test_ten_thousand_are_not_read_one_by_one(lab: Lab, monkeypatch: pytest.Monk
     monkeypatch.setattr(Path, "read_text", counted)
     assert [(run.id, run.name) for run in lux.runs()] and lux.runs().params_frame().shape[0] == 4
     assert not {"run.json", "params.json", "summary.json"} & set(opened)
+
+
+def test_the_page_is_true(lab: Lab) -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "finding-runs.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    make_run(lab, "tiny", params={"lr": 0.2, "seed": 0}, metrics={"loss": [2.0, 1.0]}, code={"train.py": ""})
+    seen: dict[str, Any] = {}
+    exec(snippet, seen)
+    assert [run.name for run in seen["found"]] == ["tiny"]

@@ -40,7 +40,14 @@ def mindspore_names() -> dict[tuple[str, str], Any]:
                 classes.add(value)
     for cls in classes:
         for attribute, value in list(vars(cls).items()):
-            if attribute not in ("__abstractmethods__", "_abc_impl", "__doc__", "__dict__", "__weakref__", "__slotnames__"):
+            if attribute not in (
+                "__abstractmethods__",
+                "_abc_impl",
+                "__doc__",
+                "__dict__",
+                "__weakref__",
+                "__slotnames__",
+            ):
                 found[f"{cls.__module__}.{cls.__qualname__}#{id(cls)}", attribute] = value
     return found
 
@@ -53,6 +60,8 @@ def mindspore_as_it_was() -> Iterator[None]:
     after = mindspore_names()
     owners = {owner for owner, _ in before}
     changed = [k for k in before if k not in after or after[k] is not before[k]]
-    new = [k for k in after.keys() - before.keys() if "#" in k[0] and k[0] in owners and "Iterator" not in k[0]]
+    new = [
+        k for k in after.keys() - before.keys() if "#" in k[0] and k[0] in owners and "Iterator" not in k[0]
+    ]
     assert not changed, f"MindSpore is not as it was: {sorted(changed)[:10]}"
     assert not new, f"left behind: {sorted(new)[:10]}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-import mindspore
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import mindspore
 from luxmeter.operators.counterparts import DATA, GOOD, Target, counterpart_of, counterparts, made_from
 from luxmeter.operators.counterparts.agreement import agreement
 from luxmeter.operators.counterparts.calling import call_on, named
@@ -30,7 +30,9 @@ def ids(high: int, *shape: int) -> torch.Tensor:
 
 
 def test_enough_operators_give_the_same_numbers() -> None:
-    functions = [op for op in counterparts() if op.startswith("torch.") and not op.rpartition(".")[2][0].isupper()]
+    functions = [
+        op for op in counterparts() if op.startswith("torch.") and not op.rpartition(".")[2][0].isupper()
+    ]
     equal = [op for op in functions if counterparts()[op].status == "equal"]
     assert len(equal) >= LEAST
     assert len({op.rpartition(".")[2] for op in equal}) >= LEAST  # aliases in other spaces not counted twice
@@ -52,7 +54,9 @@ def test_every_entry_says_how_it_was_found_out() -> None:
 
 def test_every_target_is_there() -> None:
     if mindspore.__version__ != made_from()["mindspore"]:
-        pytest.skip(f"the mapping is of MindSpore {made_from()['mindspore']}, this is {mindspore.__version__}")
+        pytest.skip(
+            f"the mapping is of MindSpore {made_from()['mindspore']}, this is {mindspore.__version__}"
+        )
     for op, entry in counterparts().items():
         for target in entry.targets:
             if target.name.removeprefix("composed.") not in BODIES:
@@ -92,7 +96,11 @@ def test_the_file_is_written_one_operator_a_line_and_sorted() -> None:
         ("torch.nn.functional.gelu", (x(3, 4),), {}),
         ("torch.nn.functional.leaky_relu", (x(3, 4),), {}),
         ("torch.nn.functional.embedding", (ids(7, 2, 3), x(7, 4)), {}),
-        ("torch.nn.functional.scaled_dot_product_attention", (x(1, 2, 3, 4), x(1, 2, 5, 4), x(1, 2, 5, 4)), {}),
+        (
+            "torch.nn.functional.scaled_dot_product_attention",
+            (x(1, 2, 3, 4), x(1, 2, 5, 4), x(1, 2, 5, 4)),
+            {},
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -155,7 +163,9 @@ def test_what_disagrees_really_does() -> None:
     assert counterpart_of("torch.cholesky").status == "crashes"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.bool, torch.complex64]
+)
 def test_values_come_back_as_they_went(dtype: torch.dtype) -> None:
     tensor = (x(3, 4) * 3).to(dtype)
     there = to_mindspore(tensor)

@@ -9,20 +9,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
 import pytest
 import torch
-from mindspore import Tensor, mint, nn, ops
 from mindspore.experimental.optim import SGD as ExperimentalSGD
 from test_mindspore_transparent import Net, trained
 
 import luxmeter as lux
+import mindspore as ms
 from luxmeter.calls import frameworks, patch
 from luxmeter.calls.targets import mindspore as targets
 from luxmeter.calls.targets.torch_classes import subclasses
 from luxmeter.errors import MissingExtraError
+from mindspore import Tensor, mint, nn, ops
 
 X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
 
@@ -89,7 +89,9 @@ def test_signatures_of_tensors_parameters_and_dtypes(core: str):
     said = {(row.name, row.detail): row.n for row in t.table("signature")}
     assert said["mindspore.ops.cast", "f32[4,8], float16"] == 3
     assert said["mindspore.ops.cast", "f32[4,8], int32"] == 1
-    assert said["mindspore.ops.add", "f32[4,8], f32[4,8]"] == said["mindspore.ops.add", "f32[8], f32[4,8]"] == 1
+    assert (
+        said["mindspore.ops.add", "f32[4,8], f32[4,8]"] == said["mindspore.ops.add", "f32[8], f32[4,8]"] == 1
+    )
     assert said["mindspore.ops.concat", "[f32[4,8], f32[4,8]], axis=1"] == 1
     kinds = [spec.kind for name, words in t.result.signatures if name == "mindspore.ops.add"
              for spec in words.signature.tensors()]  # fmt: skip
@@ -164,7 +166,9 @@ def test_data_and_checkpoints(tmp_path: Path):
         ms.load_param_into_net(net, loaded)
     assert len(batches) == len(pairs) == 2
     table = t.table()
-    assert table["next(Dataset)"].n == 6 and table["next(Dataset)"].raised == 0  # the end of an iterator is no error
+    assert (
+        table["next(Dataset)"].n == 6 and table["next(Dataset)"].raised == 0
+    )  # the end of an iterator is no error
     assert table["iter(Dataset)"].n == 1 and table["mindspore.dataset.Dataset.create_dict_iterator"].n == 1
     for name in ("save_checkpoint", "load_checkpoint", "load_param_into_net"):
         assert table[f"mindspore.{name}"].n == 1
@@ -251,13 +255,17 @@ def test_mindspore_imported_while_tracing(tmp_path: Path, sync: bool):
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == str([("+", "torch", 1), ("mindspore +", "mindspore", 1), ("mindspore.ops.relu", "mindspore", 1)])
+    assert lines[0] == str(
+        [("+", "torch", 1), ("mindspore +", "mindspore", 1), ("mindspore.ops.relu", "mindspore", 1)]
+    )
     assert lines[1] == str([sync])
 
 
 def test_an_import_that_fails_is_told_in_one_line(tmp_path: Path):
     (tmp_path / "mindspore").mkdir()
-    (tmp_path / "mindspore" / "__init__.py").write_text("raise ImportError('numpy.core.multiarray\\nfailed to import')")
+    (tmp_path / "mindspore" / "__init__.py").write_text(
+        "raise ImportError('numpy.core.multiarray\\nfailed to import')"
+    )
     code = "import luxmeter as lux\ntry:\n    lux.trace(framework='mindspore')\nexcept ImportError as e:\n    print(e.slug)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False,
                           cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})  # fmt: skip

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, mint, nn, ops
 
 import luxmeter as lux
+import mindspore as ms
+from mindspore import Tensor, mint, nn, ops
 
 X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
 

@@ -8,12 +8,12 @@ import sys
 import threading
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, mint, nn, ops
 
 import luxmeter as lux
+import mindspore as ms
+from mindspore import Tensor, mint, nn, ops
 
 X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
 
@@ -100,7 +100,13 @@ def test_stand_ins_look_like_what_they_stand_for():
     plain = (repr(relu), relu.__name__, relu.__doc__, relu.__module__, hash(relu))
     with lux.trace():
         assert ops.relu is not relu and ops.relu == relu and mint.nn.functional.relu == relu
-        assert (repr(ops.relu), ops.relu.__name__, ops.relu.__doc__, ops.relu.__module__, hash(ops.relu)) == plain
+        assert (
+            repr(ops.relu),
+            ops.relu.__name__,
+            ops.relu.__doc__,
+            ops.relu.__module__,
+            hash(ops.relu),
+        ) == plain
         assert isinstance(ops.relu, type(relu)) and Tensor.add == add
         assert pickle.loads(pickle.dumps(ops.relu)) == relu and copy.deepcopy(ops.relu) == relu
     assert ops.relu is relu and Tensor.add is add

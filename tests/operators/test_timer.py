@@ -84,7 +84,11 @@ def test_a_used_up_budget_is_said() -> None:
 def test_times_beyond_the_most_are_joined_and_the_budget_is_used() -> None:
     clock, chance = Clock(), random.Random(3)
     found = measure(
-        clock.task(lambda: chance.lognormvariate(0, 1) * 1e6), clock=clock, budget_s=5, target_ci=1e-9, most_samples=100
+        clock.task(lambda: chance.lognormvariate(0, 1) * 1e6),
+        clock=clock,
+        budget_s=5,
+        target_ci=1e-9,
+        most_samples=100,
     )
     assert 50 <= len(found.times_s) <= 100 and found.calls_per_block > 8
     assert found.calls_per_block * len(found.times_s) > 0.6 * 5e9 / 1.65e6  # the mean of a call is 1.65 ms

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.experiment import records
 from luxmeter.experiment.argv_params import params_of
@@ -21,7 +22,7 @@ from luxmeter.view.cli import build_app
 FACTS = '''"""Its doc."""
 import json, os, sys
 here = {"argv": sys.argv, "name": __name__, "path": sys.path, "file": __file__, "doc": __doc__,
-        "main": sys.modules["__main__"].__file__, "package": __package__, "spec": getattr(__spec__, "name", None),
+        "main": sys.modules["__main__"].__file__, "package": __package__, "torch": "torch" in sys.modules, "spec": getattr(__spec__, "name", None),
         "names": sorted(n for n in globals() if n.startswith("__")),
         "variables": sorted(n for n in os.environ if n.startswith("LUXMETER") and n != "LUXMETER_PARENT")}
 sys.stdout.write(json.dumps(here) + "\\n")
@@ -133,6 +134,60 @@ def test_what_the_program_does_at_its_exit_is_kept() -> None:
     assert records.log_text(Lab.open().find("s")) == "the last words\n"
 
 
+NATIVE = """
+import os, subprocess, sys, time
+print('python', flush=True)
+os.write(1, b'native \x1b[31mred\x1b[0m\n')
+os.write(2, b'to stderr\n')
+subprocess.run(['echo', 'a child'])
+print('after', flush=True)
+above = os.getpid()
+if os.fork() == 0:
+    while os.getppid() == above:
+        time.sleep(0.02)
+    os.write(1, b'outlived\n')
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_output_of_native_code_and_of_other_processes(together: bool) -> None:
+    Path("s.py").write_text(NATIVE.replace("\n')", "\\n')").replace("\x1b", "\\x1b"))
+    done = subprocess.run(
+        [sys.executable, "-m", "luxmeter", "run", "--quiet", "s.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if together else subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    lines = ["python", "native red", "to stderr", "a child", "after", "outlived"]
+    shown = done.stdout.replace("\x1b[31m", "").replace("\x1b[0m", "").splitlines()
+    kept = records.log_text(Lab.open().find("s")).splitlines()
+    if together:
+        assert shown == lines == kept  # in the order they were written
+    else:
+        assert shown == [line for line in lines if line != "to stderr"] and done.stderr == "to stderr\n"
+        assert sorted(kept) == sorted(lines)
+
+
+def test_a_reader_that_goes_away() -> None:
+    Path("s.py").write_text("while True:\n    print('more', flush=True)\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "luxmeter", "run", "s.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    told = process.stderr.read()
+    assert process.wait(60) == 1 and "BrokenPipeError" in told
+    process.stderr.close()
+    assert Lab.open().find("s").state == "failed"
+
+
 def test_parameters_of_argparse_and_of_the_user() -> None:
     Path("s.py").write_text(
         "import argparse\np = argparse.ArgumentParser()\n"
@@ -156,16 +211,19 @@ def test_parameters_of_argparse_and_of_the_user() -> None:
 def test_a_script_with_an_experiment_of_its_own_makes_one_run(
     name: tuple[str, ...], expected: tuple[str, dict[str, Any]]
 ) -> None:
+    with lux.Experiment("above", quiet=True, code=False) as above:
+        pass
     Path("s.py").write_text(
         "import luxmeter as lux\nprint('before')\n"
-        "with lux.Experiment('own', {'lr': 0.2}, tags=['b'], watch=['made']) as exp:\n"
+        f"with lux.Experiment('own', {{'lr': 0.2}}, tags=['b'], watch=['made'], parent='{above.id}') as exp:\n"
         "    exp.log({'loss': 1.0}, step=0)\n    print('inside')\n"
         "    import pathlib; pathlib.Path('made').mkdir(); pathlib.Path('made/x.txt').write_text('x')\n"
     )
     done = luxmeter("run", "--tag", "a", *name, "s.py", "--lr", "0.1")
     assert done.returncode == 0, done.stderr
-    (row,) = Lab.open().runs()
+    (row,) = Lab.open().runs("name != above")
     found = Lab.open().find(row.id)
+    assert found.identity["parent"] == above.id and records.read_children(above.run) == [found.id]
     assert (row.name, row.params) == expected == (found.name, found.params)
     assert found.tags == ["a", "b"] and found.metric("loss").num_rows == 1 and found.state == "finished"
     assert records.log_text(found) == "before\ninside\n"

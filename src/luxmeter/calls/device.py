@@ -15,7 +15,9 @@ class Device:
 
     name: str
     synchronize: Callable[[], None] | None = None
-    complete: bool | None = None  # calls of torch are done when they return; None: if there is nothing to wait for
+    complete: bool | None = (
+        None  # calls of torch are done when they return; None: if there is nothing to wait for
+    )
 
     @property
     def completes(self) -> bool:

@@ -28,9 +28,14 @@ class TraceOptions:
     also: Sequence[str] | str = ()  # packages to trace besides the framework
     keep: str | Path | None = None  # a folder to leave the trace in
     name: str = "trace"
-    framework: str | None = "auto"  # torch, and MindSpore where it is imported; or one of them; None: only Trace.wrap
+    framework: str | None = (
+        "auto"  # torch, and MindSpore where it is imported; or one of them; None: only Trace.wrap
+    )
     max_signatures: int = 4096  # of one callable
     max_pending: int = 262144  # events in memory that are not written yet
+    lossless: bool = (
+        False  # when the writer falls behind, the program waits for it; otherwise calls are lost and counted
+    )
     exchange: bool = True  # read tensors through DLPack's exchange table where there is one
     core: str | None = None  # "c" or "python"
     device: Device | None = None  # in place of the framework's accelerator
@@ -55,6 +60,7 @@ class TraceSettings(TypedDict, total=False):
     framework: str | None
     max_signatures: int
     max_pending: int
+    lossless: bool
     exchange: bool
     core: str | None
     device: Device | None

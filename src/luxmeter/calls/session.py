@@ -84,8 +84,7 @@ class Trace:
         return self
 
     def _prepare(self) -> None:
-        """Everything up to patching; leaves nothing behind when it raises."""
-        options = self.options
+        options = self.options  # all up to patching; leaves nothing behind when it raises
         self._core, self._core_reason = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
         self._words = Words(arguments, describer(options.framework, facts=options.facts))
@@ -138,7 +137,8 @@ class Trace:
     def _open_spill(self) -> Spill:
         assert self.folder is not None and self._token is not None
         process = folders.make_process(self.folder, self._token.rank)
-        self._spill = Spill(process, self._recorder, self._words, tick=self._on_tick)
+        room = self.options.max_pending // 2 if self.options.lossless else None
+        self._spill = Spill(process, self._recorder, self._words, tick=self._on_tick, room=room)
         return self._spill
 
     def stop(self) -> Trace:

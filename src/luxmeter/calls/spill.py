@@ -41,13 +41,20 @@ class Spill:
     """Writes the events of one recorder to `folder`, from a thread of its own."""
 
     def __init__(
-        self, folder: Path, recorder: Recorder, words: Words, *, tick: Callable[[], None] | None = None
+        self,
+        folder: Path,
+        recorder: Recorder,
+        words: Words,
+        *,
+        tick: Callable[[], None] | None = None,
+        room: int | None = None,
     ) -> None:
+        """`room`: when more events than this wait, who brings more writes them first."""
         self.folder = folder
         self.lost = 0  # events that could not be written
         self.trouble = ""  # why
         self.written = 0
-        self._recorder, self._words, self._tick = recorder, words, tick
+        self._recorder, self._words, self._tick, self._room = recorder, words, tick, room
         self._ready = (
             _thread.allocate_lock()
         )  # a lock as a signal: releasing it never waits, even in a signal handler
@@ -69,7 +76,9 @@ class Spill:
     def wake(self) -> None:
         """A buffer is full. Called by the core, from any thread."""
         self._full += 1
-        if self._full % _WAKE_EVERY == 0:
+        if self._room is not None and self._recorder.stats()["pending"] >= self._room:
+            self.flush()
+        elif self._full % _WAKE_EVERY == 0:
             self._signal()
 
     def _signal(self) -> None:

@@ -186,7 +186,11 @@ def namer(recording: Recording, by: str) -> Callable[[int, int, int, int], Named
     """(callable, signature, thread, process) -> name, detail and framework of the group it belongs to."""
     callables, signatures, processes = recording.callables, recording.signatures, recording.processes
     if by == "signature":
-        return lambda c, s, t, p: (callables[c].shown, str(signatures[s]) if s else "", callables[c].framework)
+        return lambda c, s, t, p: (
+            callables[c].shown,
+            str(signatures[s]) if s else "",
+            callables[c].framework,
+        )
     if by == "module":
         return lambda c, s, t, p: (callables[c].path, callables[c].name, callables[c].framework)
     if by == "thread":

@@ -67,7 +67,9 @@ def export() -> Path | None:
         path = _place()
     path.parent.mkdir(parents=True, exist_ok=True)
     ops.save(path)
-    sys.stdout.write(f"patching_hook: {len(ops)} operators of {sum(c.count for c in ops)} calls written to {path}\n")
+    sys.stdout.write(
+        f"patching_hook: {len(ops)} operators of {sum(c.count for c in ops)} calls written to {path}\n"
+    )
     return path
 
 

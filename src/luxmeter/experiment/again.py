@@ -73,6 +73,10 @@ def run_again(
     with code_of(run.stored, folder) as place:
         for name in links:
             _link(run, place, name)
+        for watched in _watched(run, place):
+            Path(watched).mkdir(
+                parents=True, exist_ok=True
+            )  # where it wrote to: git keeps no empty or ignored folder
         plan = make_plan(run, command, place, arguments)
         words = _words(plan, run, place, python or sys.executable)
         started_ns = time.time_ns()
@@ -200,7 +204,8 @@ def _watched(run: KeptRun, place: Path) -> list[str]:
     code = records.read_code(run.stored)
     root = code.root if code else ""
     folders = dict.fromkeys(change.folder for change in run.changed_files)
-    return [str(place / Path(f).relative_to(root)) for f in folders if root and Path(f).is_relative_to(root)]
+    below = [Path(f).relative_to(root) for f in folders if root and Path(f).is_relative_to(root)]
+    return [str(inside(place, folder)) if folder.parts else str(place) for folder in below]
 
 
 def _variables(run: KeptRun, lab: Lab, place: Path, random_state: bool) -> dict[str, str]:

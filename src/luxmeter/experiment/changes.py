@@ -9,7 +9,7 @@ from typing import Any
 
 from luxmeter.experiment import records, source_code
 from luxmeter.experiment.kept_run import KeptRun
-from luxmeter.store.catalog import flatten
+from luxmeter.store.rows import flatten
 
 
 class _Absent:

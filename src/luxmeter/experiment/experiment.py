@@ -19,9 +19,10 @@ from luxmeter.experiment.experiment_folder import ExperimentFolder, folder_of
 from luxmeter.experiment.experiment_options import ExperimentSettings, listed, make_options
 from luxmeter.experiment.experiment_params import plain_params, several
 from luxmeter.experiment.keycode import KeyCode, keycode_of
-from luxmeter.experiment.lineage import forgiving, in_environment, note_child, parent_of
+from luxmeter.experiment.lineage import forgiving, in_environment, note_child, parent_of, same_lab
 from luxmeter.experiment.recording import Recording
 from luxmeter.experiment.records import ENDING, FILES_FOLDER, Ending
+from luxmeter.experiment.tensorboard_files import TensorBoardFiles
 from luxmeter.files import write_json
 from luxmeter.store import Lab, Run, RunWriter, activate
 from luxmeter.store.writer import inside
@@ -57,6 +58,7 @@ class Experiment:
         self._parts: list[tuple[Path, str, tuple[str, ...]]] = []
         self._run: RunWriter | None = None
         self._recording: Recording | None = None
+        self._board: TensorBoardFiles | None = None
         self._lab: Lab | None = None
         self._ended: RunWriter | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -115,8 +117,10 @@ class Experiment:
             return
         if self._place is not None:
             self._folder = ExperimentFolder(self._place)
+        else:
+            self._parts.clear()  # of a run before this one
         outer = open_experiments.claim()
-        if outer is not None and self._options.lab is None:
+        if outer is not None and same_lab(self._options.lab, outer._lab):
             self._take_over(outer)
         else:
             if outer is not None:
@@ -125,7 +129,7 @@ class Experiment:
 
     def end_exp(self, error: BaseException | None = None) -> None:
         """End the run: finished or, with an exception, as that says. A second call does nothing."""
-        self._end(Ending.of(error))
+        self.end_as(Ending.of(error))
 
     def __enter__(self) -> Experiment:
         if self._run is None and not self._is_silent:
@@ -144,25 +148,24 @@ class Experiment:
         run = self._run
         if run is None:
             self._refuse_unless_silent("log")
-        elif values.__class__ is dict and value is _NOTHING:
-            run.log(values, step)
-        elif isinstance(values, str):
+            return
+        if isinstance(values, str):
             if value is _NOTHING:
                 raise UsageError(
                     "log-without-value",
                     f"log({values!r}) has no value.",
                     f"Say log({values!r}, 0.3, step=7) or log({{{values!r}: 0.3}}, step=7).",
                 )
-            run.metric(values, value, step)
-        else:
-            run.log(several(values), step if value is _NOTHING else value)
+            values = {values: value}
+        elif values.__class__ is not dict or value is not _NOTHING:
+            values, step = several(values), step if value is _NOTHING else value
+        run.log(values, step)
+        if self._board is not None:
+            self._board.log(values, step)
 
     def metric(self, key: str, value: Any, step: int | None = None) -> None:
         """Log one value: a number, or text, an array, an image beside the numbers."""
-        if self._run is None:
-            self._refuse_unless_silent("metric")
-        else:
-            self._run.metric(key, value, step)
+        self.log(key, value, step)
 
     def set_params(self, params: Any) -> None:
         """Put parameters in the place of those it was given: they are known only now."""
@@ -210,7 +213,7 @@ class Experiment:
         else:
             folder = inside(self._running("hold_exp_part").folder / FILES_FOLDER, name)
         folder.mkdir(parents=True, exist_ok=True)
-        self._watch(folder, name, (suffixes,) if isinstance(suffixes, str) else tuple(suffixes))
+        self.watch_part(folder, name, (suffixes,) if isinstance(suffixes, str) else tuple(suffixes))
         return str(folder)
 
     def flush(self) -> None:
@@ -232,10 +235,6 @@ class Experiment:
         self._end_lock = threading.RLock()
         if self._recording is not None:
             self._recording.after_fork()
-
-    def end_with_program(self, outcome: Ending) -> None:
-        """End because the program does."""
-        self._end(outcome)
 
     def note_random(self) -> None:
         """A framework has been loaded: its random state belongs to the start."""
@@ -283,11 +282,15 @@ class Experiment:
     def _take_over(self, outer: Experiment) -> None:
         """Go on in the run that `luxmeter run` began for the whole program."""
         run, self._lab, self._recording = outer._run, outer._lab, outer._recording
-        assert run is not None
+        assert run is not None and outer._lab is not None
         self._run, self._owner = run, outer._owner
         outer._run = None
         outer._leave.close()
-        open_experiments.adopt(run, self.name, self._params if self._has_params else None, outer.given)
+        parent = parent_of(self._options.parent, outer._lab) if self._options.parent is not None else None
+        if parent is not None:
+            note_child(parent.folder, run.id)
+        params = self._params if self._has_params else None
+        open_experiments.adopt(run, self.name, params, outer.given, parent=parent.id if parent else None)
         self.name = run.name
         if self._options.tags:
             run.marks.tag(*listed(self._options.tags))
@@ -305,6 +308,9 @@ class Experiment:
             recording.watch(place, part, suffixes)
         if self._folder is not None:
             self._folder.note_start(run)
+        if self._options.tensorboard is not None:
+            self._board = TensorBoardFiles(Path(self._options.tensorboard))
+            self._board.set_params(secrecy.hide_params(self._params))
         self._leave = contextlib.ExitStack()
         self._leave.callback(open_experiments.remove, self)
         open_experiments.add(self)
@@ -314,9 +320,10 @@ class Experiment:
         self._leave.enter_context(forgiving(activate(run)))
 
     def _end_by_signal(self, name: str) -> None:
-        self._end(Ending("interrupted", None, name, f"The process was ended by {name}."))
+        self.end_as(Ending("interrupted", None, name, f"The process was ended by {name}."))
 
-    def _end(self, outcome: Ending) -> None:
+    def end_as(self, outcome: Ending) -> None:
+        """End the run in this way."""
         with self._end_lock:
             run, recording = self._run, self._recording
             self._is_silent = False
@@ -330,10 +337,15 @@ class Experiment:
                 return
             self._run, self._ended = None, run
             self._leave.close()
-            recording.stop(self._keycode)
-            with contextlib.suppress(Exception):
-                write_json(run.folder / FILES_FOLDER / ENDING, outcome.record())
-            run.finish(outcome.state, error=outcome.error)
+            board, self._board = self._board, None
+            try:
+                if board is not None:
+                    board.close(outcome.state)
+                recording.stop(self._keycode)
+                with contextlib.suppress(Exception):
+                    write_json(run.folder / FILES_FOLDER / ENDING, outcome.record())
+            finally:  # a second Ctrl-C, too, leaves a run that says how it ended
+                run.finish(outcome.state, error=outcome.error)
             self._speak(run, recording)
 
     def _speak(self, run: RunWriter, recording: Recording) -> None:
@@ -356,7 +368,8 @@ class Experiment:
         self._keycode.append(keycode_of(code))
         return code
 
-    def _watch(self, folder: Path, part: str, suffixes: tuple[str, ...]) -> None:
+    def watch_part(self, folder: Path, part: str, suffixes: tuple[str, ...]) -> None:
+        """Take files that appear or change in `folder` as this run's."""
         self._parts.append((folder, part, suffixes))
         if self._recording is not None and self._run is not None:
             self._recording.watch(folder, part, suffixes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.experiment.watch_files import KeepLimits
@@ -24,12 +24,17 @@ class ExperimentOptions:
     watch: Sequence[str | PathLike[str]] | str | PathLike[str] = ()  # folders whose files are the run's
     lab: Lab | str | PathLike[str] | None = None  # where the run rests; None: the lab that holds here
     code: bool = True  # keep the code that runs
-    output: bool = True  # keep what is printed
+    output: bool | Literal["all"] = (
+        True  # keep what is printed; "all": by native code and other processes too
+    )
     output_bytes: int = 16 << 20  # at most so much of it
     system_s: float = 5.0  # seconds between samples of CPU, memory and GPU; 0: none
     watch_s: float = 5.0  # seconds between looks into watched folders; 0: only at the end
     keep_file_bytes: int = KeepLimits.file_bytes  # larger files in watched folders are hashed, not kept
     keep_total_bytes: int = KeepLimits.total_bytes
+    tensorboard: str | PathLike[str] | None = (
+        None  # a folder: what is logged is written there as an event file too
+    )
     quiet: bool = False  # no line at the end
     all_ranks: bool = False  # a run for every rank, not for rank 0 alone
 
@@ -43,12 +48,13 @@ class ExperimentSettings(TypedDict, total=False):
     watch: Sequence[str | PathLike[str]] | str | PathLike[str]
     lab: Lab | str | PathLike[str] | None
     code: bool
-    output: bool
+    output: bool | Literal["all"]
     output_bytes: int
     system_s: float
     watch_s: float
     keep_file_bytes: int
     keep_total_bytes: int
+    tensorboard: str | PathLike[str] | None
     quiet: bool
     all_ranks: bool
 
@@ -72,6 +78,12 @@ def make_options(settings: ExperimentSettings) -> ExperimentOptions:
                 f"Experiment() cannot use {name}={value!r}.",
                 "Give a number of 0 or more.",
             )
+    if options.output not in (True, False, "all"):
+        raise UsageError(
+            "bad-experiment-option",
+            f"Experiment() cannot use output={options.output!r}.",
+            'Give True, False or "all".',
+        )
     return options
 
 

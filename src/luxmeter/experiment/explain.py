@@ -97,7 +97,7 @@ def _conclusion(key: str, gap: float | None, chance: Chance, ranked: Sequence[Ca
             )
         return f"Nothing differs that can plausibly change {key}."
     if chance.may_be_chance:
-        return f"The difference may be chance: {chance.words}. If it is real, {real[0].what} comes first."
+        return f"The difference may be chance. If it is real, {real[0].what} comes first."
     proven = [c for c in real if c.evidence and c.weight >= 1]
     certain = (
         ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from luxmeter.errors import MissingNameError, StoreError, suggestion
 from luxmeter.experiment import records, source_code
 from luxmeter.store import Run, RunHead
-from luxmeter.store.catalog import flatten
+from luxmeter.store.rows import flatten
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-OWN_FILES = (records.COMMAND, records.CODE, records.RANDOM, records.CHILDREN, records.ENDING)  # ours, not the program's
+OWN_FILES = (
+    records.COMMAND,
+    records.CODE,
+    records.RANDOM,
+    records.CHILDREN,
+    records.ENDING,
+)  # ours, not the program's
 
 
 class Point(NamedTuple):

@@ -46,6 +46,12 @@ def parent_of(given: Any, lab: Lab) -> Parent | None:
     return Parent(given.id, given.folder)
 
 
+def same_lab(given: Any, lab: Lab | None) -> bool:
+    """Whether the lab that was given, if any, is this one."""
+    place = given.folder if isinstance(given, Lab) else given
+    return place is None or (lab is not None and Path(place).expanduser().absolute() == lab.folder)
+
+
 def note_child(parent_folder: Path, run_id: str) -> None:
     """Write the child down in its parent's run: one small append, so that many processes may do it."""
     place = parent_folder / FILES_FOLDER

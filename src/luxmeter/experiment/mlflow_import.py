@@ -45,7 +45,7 @@ def import_runs(
 ) -> list[str]:
     """Every run of the tracking store becomes a run; returns their ids. Known ones are left, changed ones renewed."""
     client_type = _client_type()
-    with _address(str(uri)) as address, _file_store_allowed():
+    with _address(str(uri)) as address, _settings():
         try:
             client = client_type(tracking_uri=address)
             names = {e.experiment_id: e.name for e in _pages(client.search_experiments)}
@@ -253,18 +253,19 @@ def _local_path(uri: str) -> Path | None:
 
 
 @contextlib.contextmanager
-def _file_store_allowed() -> Iterator[None]:
-    """MLflow 3 refuses its own folders unless told; reading them does no harm."""
-    name = "MLFLOW_ALLOW_FILE_STORE"
-    before = os.environ.get(name)
-    os.environ[name] = "true"
+def _settings() -> Iterator[None]:
+    """MLflow 3 refuses its own folders unless told; reading them does no harm. And no bar for each artifact."""
+    wanted = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _pages(ask: Any, **arguments: Any) -> Iterator[Any]:

@@ -75,12 +75,19 @@ def claim() -> Experiment | None:
     return taken if taken is not None and taken in _open and taken.is_here() else None
 
 
-def adopt(run: RunWriter, name: str, params: Mapping[str, Any] | None, given: Mapping[str, Any]) -> None:
-    """Give the run the name and the parameters of the program's own experiment; those `given` by the user stay."""
-    if not _named:
-        file = run.folder / "run.json"
-        write_json(file, {**read_json(file), "name": name})
-        run.name = name
+def adopt(
+    run: RunWriter,
+    name: str,
+    params: Mapping[str, Any] | None,
+    given: Mapping[str, Any],
+    *,
+    parent: str | None,
+) -> None:
+    """Give the run the name, parent and parameters of the program's own experiment; those `given` by the user stay."""
+    file = run.folder / "run.json"
+    before = read_json(file)
+    run.name = before["name"] if _named else name
+    write_json(file, {**before, "name": run.name, "parent": parent or before["parent"]})
     if params is not None:
         run.set_params(secrecy.hide_params({**params, **given}))  # announces the run
     else:
@@ -108,7 +115,7 @@ def _outcome() -> Ending:
 def _at_exit() -> None:
     for experiment in reversed(_open.copy()):
         with contextlib.suppress(Exception):
-            experiment.end_with_program(_outcome())
+            experiment.end_as(_outcome())
 
 
 def _after_fork() -> None:

@@ -16,7 +16,9 @@ from luxmeter.errors import warn_once
 from luxmeter.experiment import background_save, circumstances, snapshot, start_state
 from luxmeter.experiment.experiment_options import ExperimentOptions
 from luxmeter.experiment.keycode import KeyCode
-from luxmeter.experiment.output import OutputFile, OutputLog
+from luxmeter.experiment.output import OutputLog
+from luxmeter.experiment.output_file import OutputFile
+from luxmeter.experiment.output_native import NativeOutput
 from luxmeter.experiment.random_again import random_at_start
 from luxmeter.experiment.records import CODE, COMMAND, FILES_TABLE, RANDOM, FileChange
 from luxmeter.experiment.snapshot import Snapshot
@@ -41,7 +43,7 @@ class Recording:
         self._watch = FileWatch(
             run.folder, run.put_blob, KeepLimits(options.keep_file_bytes, options.keep_total_bytes)
         )
-        self._output: OutputLog | None = None
+        self._output: OutputLog | NativeOutput | None = None
         self._system: SystemMeter | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -54,7 +56,7 @@ class Recording:
         self._put(COMMAND, self._command.record())
         self._put(RANDOM, random_at_start())
         if self._options.output:
-            self._output = OutputLog(OutputFile(self._run.folder, most_bytes=self._options.output_bytes))
+            self._output = self._listener()
             self._output.start()
         if self._options.system_s:
             self._system = SystemMeter()
@@ -81,7 +83,8 @@ class Recording:
         if self._is_gone():
             return
         if self._system is not None:
-            self._run.log(self._system.sample())
+            with self._told("The machine's load"):
+                self._run.log(self._system.sample())
         background_save.wait_for_all()  # checkpoints under way belong to the run
         self._look_into_folders(final=True)
         if self._options.code:
@@ -96,6 +99,12 @@ class Recording:
             self._output.after_fork()
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _listener(self) -> OutputLog | NativeOutput:
+        most_bytes = self._options.output_bytes
+        if self._options.output == "all" and NativeOutput.is_possible():
+            return NativeOutput(self._run.folder, most_bytes=most_bytes)
+        return OutputLog(OutputFile(self._run.folder, most_bytes=most_bytes))
 
     def _look(self) -> None:
         with self._told("The circumstances of the run"):

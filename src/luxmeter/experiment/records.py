@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from luxmeter.experiment.output_file import LOGS_FOLDER, OUTPUT, left_out_line, output_tails
 from luxmeter.files import read_json
 from luxmeter.store import Run
 
@@ -22,7 +23,7 @@ FORMAT = 1
 COMMAND, CODE, RANDOM, CHILDREN, ENDING = (
     "command.json", "code.json", "random.json", "children.txt", "ending.json",
 )  # fmt: skip
-FILES_FOLDER, LOGS_FOLDER, OUTPUT = "files", "logs", "output.log"
+FILES_FOLDER = "files"
 FILES_TABLE = "files"
 SYSTEM = "system/"  # the beginning of the keys of the machine's own metrics
 SEED_NAMES = ("seed", "random_seed", "rng_seed")  # the parameters that hold a run's seed
@@ -168,20 +169,6 @@ def read_output(run_folder: Path) -> str:
     head, before, tail = _bytes_of(path), _bytes_of(older), _bytes_of(newer)
     data = head + (left_out_line().encode() if before else b"") + before + tail
     return data.decode("utf-8", "replace")
-
-
-def output_tails(path: Path) -> tuple[Path, Path]:
-    """Where the end of a long output rests while its run lives: the newer part, the older part."""
-    return path.with_suffix(".tail"), path.with_suffix(".tail-before")
-
-
-def left_out_line(size_bytes: int | None = None) -> str:
-    """What stands in the place of output that was left out."""
-    return (
-        "\n[... some output left out ...]\n"
-        if size_bytes is None
-        else f"\n[... {size_bytes:,} bytes left out ...]\n"
-    )
 
 
 def _bytes_of(path: Path) -> bytes:

@@ -216,9 +216,10 @@ def variant_table(
         reference = usable[0]
         pairs = list(itertools.combinations(range(len(usable)), 2))
     else:
-        reference = group_of(usable, baseline) if isinstance(baseline, str) else baseline
-        place = usable.index(reference)
-        pairs = [(place, i) for i in range(len(usable)) if i != place]
+        reference = group_of(usable, baseline if isinstance(baseline, str) else baseline.label)
+        at = usable.index(reference)
+        pairs = [(at, i) for i in range(len(usable)) if i != at]
+    place = usable.index(reference)
     raw = {
         pair: compare_groups(
             usable[pair[0]],
@@ -227,7 +228,7 @@ def variant_table(
             of=of,
             paired=paired,
             alpha=alpha,
-            power=power,
+            power=power if place in pair else None,  # only what is shown needs a plan
             matters=matters,
             tests=len(pairs) if correction == "holm" else 1,
         )
@@ -236,7 +237,6 @@ def variant_table(
     tested = {pair: d for pair, d in raw.items() if d.p_value is not None}
     adjusted = corrected([d.p_value for d in tested.values() if d.p_value is not None], correction)
     told = raw | {pair: judged(d, p) for (pair, d), p in zip(tested.items(), adjusted, strict=True)}
-    place = usable.index(reference)
     rows = [VariantRow(g, e, told.get((place, i))) for i, (g, e) in enumerate(found)]
     return VariantTable(
         rows, metric=metric, reference=reference, correction=correction, tests=len(tested), high_is_best=high

@@ -23,7 +23,7 @@ from luxmeter.experiment.records import SEED_NAMES, SYSTEM, read_code, read_comm
 from luxmeter.experiment.repeat_stats import Difference, Estimate, difference, estimate
 from luxmeter.files import to_json
 from luxmeter.store import Lab, Run, RunRow
-from luxmeter.store.catalog import flatten
+from luxmeter.store.rows import flatten
 
 OF = ("last", "min", "max")
 _SMALLER_IS_BETTER = ("loss", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "wer", "fid", "time", "latency", "bpc", "bpb")  # fmt: skip
@@ -182,7 +182,7 @@ def compare_groups(
     of: str = "last",
     paired: bool = False,
     alpha: float = 0.05,
-    power: float = 0.8,
+    power: float | None = 0.8,
     matters: float | None = None,
     tests: int = 1,
 ) -> Difference:

@@ -21,7 +21,7 @@ from luxmeter.store.writer import STATES
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["C", "KeptRun", "Runs", "open_lab", "runs"]
+__all__ = ["C", "KeptRun", "Runs", "find_run", "lab_of", "open_lab", "runs"]
 
 _open: dict[tuple[int, Path], Lab] = {}  # by process: a database connection does not survive a fork
 _open_lock = threading.Lock()
@@ -164,6 +164,12 @@ def find_run(reference: str | Path, *, lab: Lab | str | Path | None = None) -> K
             "Make one with luxmeter run script.py, or name another lab with LUXMETER_HOME.",
         )
     return KeptRun.of(open_lab(lab, create=False).find(text))
+
+
+def lab_of(run: KeptRun) -> Lab:
+    """The lab that a run lies in; for one that was named by a path outside of any, the lab that holds here."""
+    folder = run.folder.parent.parent
+    return open_lab(folder if (folder / LAB_FILE).is_file() else None)
 
 
 def _expression(

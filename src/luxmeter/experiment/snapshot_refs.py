@@ -20,7 +20,12 @@ def snapshot_refs(runs: Iterable[Run]) -> list[tuple[Path, str]]:
         except (LuxmeterError, KeyError, TypeError):
             continue  # damaged: then its ref stays
         ref = f"refs/luxmeter/{run.id}"
-        if code is not None and code.git and code.git.get("ref") == ref and (Path(code.root) / ".git").exists():
+        if (
+            code is not None
+            and code.git
+            and code.git.get("ref") == ref
+            and (Path(code.root) / ".git").exists()
+        ):
             found.append((Path(code.root), ref))
     return found
 
@@ -28,6 +33,7 @@ def snapshot_refs(runs: Iterable[Run]) -> list[tuple[Path, str]]:
 def forget_refs(refs: Iterable[tuple[Path, str]]) -> int:
     """Delete them; git's own gc frees what only they held. Returns how many there were."""
     return sum(
-        git_agrees(root, "rev-parse", "--verify", "--quiet", ref) and git_agrees(root, "update-ref", "-d", ref)
+        git_agrees(root, "rev-parse", "--verify", "--quiet", ref)
+        and git_agrees(root, "update-ref", "-d", ref)
         for root, ref in refs
     )

@@ -9,6 +9,7 @@ scalars("tb"); save_images("tb", "out")     # curves as a DataFrame, pictures as
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -23,8 +24,8 @@ from luxmeter.errors import MissingExtraError, UsageError, warn_once
 from luxmeter.experiment.imported_run import ImportedRun, write_imported
 from luxmeter.experiment.tensorboard_events import FoundRun, read_runs
 from luxmeter.progress import track
-from luxmeter.store import Lab
-from luxmeter.store.catalog import flatten
+from luxmeter.store import Lab, Run
+from luxmeter.store.rows import flatten
 from luxmeter.store.values import Stored, number_of, object_of
 
 if TYPE_CHECKING:
@@ -268,6 +269,30 @@ class _Protos:
             min=record["edges"][0], max=record["edges"][-1], num=n, sum=mean * n,
             sum_squares=(std * std + mean * mean) * n, bucket_limit=record["edges"][1:], bucket=record["counts"],
         )  # fmt: skip
+
+
+def export_run(run: Run, folder: str | Path) -> Path:
+    """A kept run as an event file in `folder`, with its own times and steps: to look at it with TensorBoard."""
+    now = run.created_ns / 1e9
+    files = TensorBoardFiles(folder, clock=lambda: now)
+    protos = files._protos
+    files.set_params(run.params)
+    table = run.table("metrics", columns=["key", "step", "value", "time_ns"]).sort_by("time_ns")
+    columns = [table.column(name).to_pylist() for name in ("time_ns", "step", "key", "value")]
+    for (time_ns, step), some in itertools.groupby(zip(*columns, strict=True), key=lambda row: row[:2]):
+        now = time_ns / 1e9
+        values = [protos.scalar(key, value) for _, _, key, value in some]
+        files._write(protos.event(summary=protos.summary(value=values), step=step))
+    for row in run.records("objects"):
+        now = row["time_ns"] / 1e9
+        body = run.blob(row["blob"]) if row["blob"] else b""
+        made = protos.object(row["key"], Stored(row["kind"], row["text"], body, row["suffix"]))
+        if made is not None:
+            files._write(protos.event(summary=protos.summary(value=[made]), step=row["step"]))
+    status = run.status
+    now = (status["ended_ns"] or time.time_ns()) / 1e9
+    files.close(status["state"])
+    return files.folder
 
 
 def import_folder(lab: Lab, folder: str | Path, *, quiet: bool = True) -> list[str]:

@@ -14,7 +14,9 @@ from luxmeter.model.inputs import CallArguments, arguments_for, batch_of, dtype_
 from luxmeter.model.misfit import explain
 from luxmeter.model.optimizers import OptimizerCost, cost_of_optimizer
 from luxmeter.model.passes import Pass, run
+from luxmeter.model.places import every_place
 from luxmeter.model.records import Memory, ModelCost
+from luxmeter.model.standin import without_collecting
 from luxmeter.model.training import Later, TrainingStep
 from luxmeter.model.tree import module_rows, sums_of
 from luxmeter.model.watch import shapes_of, tensors_in
@@ -55,13 +57,14 @@ def analyze(
     call = arguments_for(inner, inputs, kwargs=kwargs, input_size=input_size, input_dtype=input_dtype)
     wanted = None if dtype is None else dtype_named(dtype)
     notes: list[str] = []
-    forward = _somewhere(inner, call, device, notes, training=False, dtype=wanted)
-    step = None
-    if backward is not False and optimizer is not None:
-        step = cost_of_optimizer(forward.params.values(), optimizer)
-    cost = _counted(inner, call, forward, step, name or type(inner).__name__, wanted)
-    training = None if backward is False else TrainingStep(inner, call, wanted, loss)
-    later = Later(cost, forward, training, step, notes)
+    with without_collecting():
+        forward = _somewhere(inner, call, device, notes, training=False, dtype=wanted)
+        step = None
+        if backward is not False and optimizer is not None:
+            step = cost_of_optimizer(forward.params.values(), optimizer)
+        cost = _counted(inner, call, forward, step, name or type(inner).__name__, wanted)
+        training = None if backward is False else TrainingStep(inner, call, wanted, loss)
+        later = Later(cost, forward, training, step, notes)
     if backward is not None or loss is not None:
         later()
     if latency:
@@ -116,13 +119,12 @@ def _has_data(model: nn.Module) -> bool:
 
 def _needs_data(model: nn.Module) -> bool:
     """Whether parts of the model cannot run without data: scripts and packed (quantised) weights."""
+    modules = [module for _, module in every_place(model)]
+    kinds = {type(module) for module in modules}
     return any(
-        isinstance(m, torch.jit.ScriptModule)
-        or "_packed_params" in m.__dict__
-        or "_packed_params" in m._modules
-        or type(m).__module__.startswith("torch.ao.nn.q")
-        for m in model.modules()
-    )
+        issubclass(kind, torch.jit.ScriptModule) or kind.__module__.startswith("torch.ao.nn.q")
+        for kind in kinds
+    ) or any("_packed_params" in m._modules or "_packed_params" in m.__dict__ for m in modules)
 
 
 def _somewhere(

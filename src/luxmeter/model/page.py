@@ -15,7 +15,10 @@ _STYLE = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#222;background:#fff}
 pre{background:#f5f5f5;padding:.8em;overflow-x:auto}
 table{border-collapse:collapse;width:100%;margin:1em 0}th,td{padding:.15em .6em;text-align:right;white-space:nowrap}
-th{border-bottom:1px solid #888}td:first-child,th:first-child,.l{text-align:left}tr.fold td:first-child{cursor:pointer}
+th{border-bottom:1px solid #888}td:first-child,th:first-child,.l{text-align:left}.wide{overflow-x:auto}
+#tree td:first-child::before{content:"";display:inline-block;width:1em}tr.fold td:first-child{cursor:pointer}
+#tree tr.fold td:first-child::before{content:"\\25be"}#tree tr.fold[data-shut="1"] td:first-child::before{content:"\\25b8"}
+@media(max-width:40em){body{margin:1em auto}pre{white-space:pre-wrap}}
 .bar{background:linear-gradient(#9cf,#9cf) no-repeat left/var(--w) 100%}.warn{color:#a40}
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#1b1b1b}pre{background:#2a2a2a}
 .bar{background-image:linear-gradient(#357,#357)}}
@@ -26,7 +29,8 @@ function below(i){const out=[];for(let j=i+1;j<rows.length&&depth(rows[j])>depth
 function draw(){let shut=[];rows.forEach(r=>{shut=shut.filter(d=>d<depth(r));r.hidden=shut.length>0;
 if(r.dataset.shut==='1')shut.push(depth(r))})}
 rows.forEach((r,i)=>{if(below(i).length){r.classList.add('fold');r.dataset.shut=depth(r)>=START?'1':'0';
-r.onclick=()=>{r.dataset.shut=r.dataset.shut==='1'?'0':'1';draw()}}});draw();
+const c=r.cells[0],turn=()=>{r.dataset.shut=r.dataset.shut==='1'?'0':'1';draw()};c.tabIndex=0;c.onclick=turn;
+c.onkeydown=e=>{if(e.key==='Enter'||e.key===' '){e.preventDefault();turn()}}}});draw();
 """
 
 
@@ -34,7 +38,8 @@ def as_html(cost: ModelCost, path: str | Path | None, *, depth: int | None = Non
     """The page, also written to `path`; the tree is open down to `depth`."""
     head, *lines = summary_lines(cost)
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(cost.name)}: what it costs</title>",
+        f"<!doctype html><html lang=en><meta charset=utf-8>"
+        f"<meta name=viewport content='width=device-width,initial-scale=1'><title>{escape(cost.name)}: what it costs</title>",
         f"<style>{_STYLE}</style><h1>{escape(cost.name)}</h1>",
         f"<pre>{escape(head)}\n{escape(chr(10).join(lines))}</pre>",
         *(f"<p class=warn>{escape(line)}</p>" for line in warning_lines(cost)),
@@ -78,7 +83,11 @@ def _tree(cost: ModelCost) -> str:
             f"<td class=l>{shape}<td class=l>{escape(row.note)}",
         ]
         body.append(f"<tr data-depth={row.depth}>{''.join(cells)}")
-    return f"<table id=tree><thead><tr>{''.join(f'<th>{h}' for h in head)}<tbody>{chr(10).join(body)}</table>"
+    titles = "".join(f"<th class=l>{h}" if h in _WORDS else f"<th>{h}" for h in head)
+    return f"<div class=wide><table id=tree><thead><tr>{titles}<tbody>{chr(10).join(body)}</table></div>"
+
+
+_WORDS = ("kind", "output", "note")
 
 
 def _parting(cost: ModelCost) -> str:
@@ -90,8 +99,8 @@ def _parting(cost: ModelCost) -> str:
         for s in marked
     )
     return (
-        "<h2>Where time and FLOPs part</h2><table><thead><tr><th>module<th class=l>kind<th>of time<th>of FLOPs"
-        f"<th class=l>mark<tbody>{body}</table>"
+        "<h2>Where time and FLOPs part</h2><div class=wide><table><thead><tr><th>module<th class=l>kind<th>of time<th>of FLOPs"
+        f"<th class=l>mark<tbody>{body}</table></div>"
     )
 
 
@@ -102,4 +111,5 @@ def _operators(cost: ModelCost) -> str:
         f"<td>{o.backward_calls}<td>{amount(o.backward_flops)}"
         for o in cost.operators
     )
-    return f"<table><thead><tr>{''.join(f'<th>{h}' for h in head)}<tbody>{body}</table>"
+    titles = "".join(f"<th>{h}" for h in head)
+    return f"<div class=wide><table><thead><tr>{titles}<tbody>{body}</table></div>"

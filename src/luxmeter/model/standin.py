@@ -114,10 +114,20 @@ def process_as_it_was(*, eager: bool = True) -> Iterator[None]:
             # A function that is compiled while a dispatch mode is on stays uncompiled for good.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.autograd.set_grad_enabled(torch.is_grad_enabled()))
-        if gc.isenabled():  # many small objects come and go: collecting in between takes as long as the run
-            gc.disable()
-            stack.callback(gc.enable)
+        stack.enter_context(without_collecting())
         yield
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """No garbage collection inside: of the many small objects of a run few are garbage, and looking takes as long."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Memory:
@@ -131,8 +141,11 @@ class _Memory:
         self._kind = type(module)
         self._attributes = own = module.__dict__
         containers = [value for value in own.values() if value.__class__ in _CONTAINERS]
-        self._full = [(value, value.copy()) for value in containers if value]
-        self._empty = [value for value in containers if not value]
+        self._full: list[Any] = []
+        self._empty: list[Any] = []
+        for container in containers:
+            (self._full if container else self._empty).append(container)
+        self._before = [value.copy() for value in self._full]
         object.__setattr__(module, "__dict__", own.copy())
 
     def restore(self) -> None:
@@ -142,7 +155,7 @@ class _Memory:
         for container in self._empty:
             if container:
                 container.clear()
-        for container, inside in self._full:
+        for container, inside in zip(self._full, self._before, strict=True):
             if isinstance(container, list):
                 container[:] = inside
             elif not _same_inside(container, inside):

@@ -19,11 +19,10 @@ _NO_SEQUENCE = 2**62  # gradient accumulation carries the largest number: it bel
 class CallNode:
     """A module as called from one place: its caller, and the costs met while it was innermost."""
 
-    __slots__ = ("calls", "children", "costs", "index", "made_bytes", "parent", "time_ns")
+    __slots__ = ("calls", "children", "costs", "index", "made_bytes", "time_ns")
 
-    def __init__(self, index: int, parent: CallNode | None) -> None:
+    def __init__(self, index: int) -> None:
         self.index = index
-        self.parent = parent
         self.children: dict[int, CallNode] = {}
         self.calls = 0
         self.made_bytes = 0
@@ -35,7 +34,7 @@ class CallNode:
     def child(self, index: int) -> CallNode:
         node = self.children.get(index)
         if node is None:
-            node = self.children[index] = CallNode(index, self)
+            node = self.children[index] = CallNode(index)
         return node
 
 
@@ -44,7 +43,7 @@ class Watch:
 
     def __init__(self, clock: Callable[[], int] | None = None) -> None:
         self._clock = clock  # with one, the time spent in each module is noted
-        self.root = CallNode(-1, None)
+        self.root = CallNode(-1)
         self.backward = False
         self.shapes: dict[int, tuple[Any, Any]] = {}  # first call's arguments and result, as shapes
         self._stack = [self.root]
@@ -100,7 +99,7 @@ class Watch:
 
     def begin(self) -> None:
         """Forget what was seen so far: a new pass starts."""
-        self.root = CallNode(-1, None)
+        self.root = CallNode(-1)
         self.shapes.clear()
         self._stack = [self.root]
         self._entered = set()

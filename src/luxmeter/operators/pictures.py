@@ -244,8 +244,8 @@ class _Names:
     def of(self, row: Row, others: tuple[tuple[str, int], ...]) -> str:
         name = row.kernel or (row.op if row.op.startswith("aten.") else row.op.rpartition(".")[2])
         if self._bars or len(self._cases[row.op]) > 1:
-            text = row.signature
-            name += f"({text if len(text) <= 40 else text[:37] + '...'})"
+            text = row.signature if len(row.signature) <= 44 else row.signature[:41] + "..."
+            name = text if text.startswith(f"{name}(") else f"{name}({text})"  # a module says its name itself
         said = [
             name,
             *(str(getattr(row, field)) for field in self._differing),

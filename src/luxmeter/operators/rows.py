@@ -292,7 +292,7 @@ def _table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
         return "" if value is None else format(value, form)
 
     def status(row: Row) -> str:
-        return row.status if row.status in ("ok", "doubtful") else f"{row.status}: {row.reason[:60]}"
+        return row.status if row.status in ("ok", "doubtful") else f"{row.status}: {row.reason[:46]}"
 
     def name(row: Row) -> str:
         return row.kernel or (row.op if row.op.startswith("aten.") else row.op.rpartition(".")[2])

@@ -25,7 +25,7 @@ from luxmeter.store.journal import host_name, read_tail
 from luxmeter.store.liveness import Process
 from luxmeter.store.query import Expression, Field, parse_field, parse_filter
 from luxmeter.store.reader import Run
-from luxmeter.store.rows import Entry, RunRow
+from luxmeter.store.rows import Entry, RunRow, flatten
 
 T = TypeVar("T")
 
@@ -208,17 +208,6 @@ def _sort_fields(sort: str) -> list[tuple[Field, bool]]:
     """`-metric.acc, name` -> each field with whether it falls."""
     parts = [part.strip() for part in sort.split(",") if part.strip()]
     return [(parse_field(part.lstrip("-").strip()), part.startswith("-")) for part in parts]
-
-
-def flatten(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"optim": {"lr": 1}} -> {"optim.lr": 1}."""
-    flat: dict[str, Any] = {}
-    for key, value in params.items():
-        if isinstance(value, dict) and value:
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def row_of(run: Run) -> RunRow:

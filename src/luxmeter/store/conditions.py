@@ -41,7 +41,9 @@ params = sa.Table(
     sa.Column("key", sa.String(512), primary_key=True),
     sa.Column("number", sa.Float(53)),
     sa.Column("text", sa.Text),
-    sa.Index("luxmeter_params_number", "lab", "key", "number"),
+    sa.Index(
+        "luxmeter_params_number", "lab", "key", "number", "run"
+    ),  # with the run: filters read nothing else
 )
 metrics = sa.Table(
     "luxmeter_metrics",
@@ -54,7 +56,7 @@ metrics = sa.Table(
     sa.Column("last_step", sa.BigInteger),
     sa.Column("min", sa.Float(53)),
     sa.Column("max", sa.Float(53)),
-    sa.Index("luxmeter_metrics_last", "lab", "key", "last"),
+    sa.Index("luxmeter_metrics_last", "lab", "key", "last", "run"),
 )
 tags = sa.Table(
     "luxmeter_tags",

@@ -6,7 +6,7 @@ PostgreSQL by the setting `store.url`, where one database serves many labs.
 
 Schema history
 1: runs, params, metrics, tags, progress (how far the journal was read).
-2: an index of runs that holds all columns of a list.
+2: indexes that hold all columns of a list, and of a filter by number.
 """
 
 from __future__ import annotations

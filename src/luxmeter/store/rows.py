@@ -69,3 +69,14 @@ class Entry:
     params: dict[str, Any]
     metrics: dict[str, dict[str, Any]]
     recheck: bool  # running, or lost as far as a clock tells: look again next time
+
+
+def flatten(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"optim": {"lr": 1}} -> {"optim.lr": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in params.items():
+        if isinstance(value, dict) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

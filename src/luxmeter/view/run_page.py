@@ -12,7 +12,7 @@ from luxmeter.render.amounts import size
 from luxmeter.render.plain import one_line, plain
 from luxmeter.render.sparkline import sparkline
 from luxmeter.render.tables import print_table
-from luxmeter.store.catalog import flatten
+from luxmeter.store.rows import flatten
 from luxmeter.view.run_words import span_words, value_words, when_words
 
 _MOST_FILES, _MOST_LINES = 20, 10

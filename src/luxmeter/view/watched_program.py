@@ -32,7 +32,7 @@ class Watched:
             tags=request.tags,
             watch=request.watch,
             note=request.note,
-            output=request.output,
+            output="all" if request.output else False,
             code=request.code,
             system_s=request.system_s,
             quiet=request.quiet,

@@ -70,8 +70,7 @@ class Recorder:
         self._on_chunk, self._sync = on_chunk, sync
         self._callables = [Callable_(SPAN, [True])]
         self._apis: dict[str, list[bool]] = {}
-        self._running = self._paused = self._sampled_out = self._manual_steps = False
-        self._on = False
+        self._running = self._paused = self._sampled_out = self._manual_steps = self._on = False
         self._every = 1
         self._epoch = self._run = 0
         self._signature_count = 0

@@ -23,7 +23,9 @@ class Form(enum.Enum):
     OPERATOR = "operator"  # torch.ops.*: the instance decides the name
     WORKER = "worker"  # the main loop of a DataLoader worker process
     FIRST_STEP = "first step"  # Optimizer's own patching of a class at its first instance
-    GRADIENT = "gradient"  # makes the function that computes a gradient, each time anew: running that is the span
+    GRADIENT = (
+        "gradient"  # makes the function that computes a gradient, each time anew: running that is the span
+    )
     MODE = "mode"  # may change what instances are: they are asked again
     ENTER = "enter"  # from its call to that of EXIT every wrapper steps aside
     EXIT = "exit"

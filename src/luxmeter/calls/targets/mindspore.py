@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import mindspore
-
 from luxmeter.calls.targets import Form, Listing, Target, Unseen
 from luxmeter.calls.targets import mindspore_names as names
 from luxmeter.calls.targets.torch_classes import subclasses
@@ -26,7 +25,12 @@ NAMESPACES = (
 _IF_LOADED = ("mindspore.numpy", "mindspore.scipy.linalg", "mindspore.mint.distributed")
 
 # Of `mindspore` itself: what works on tensors and files. The rest of it sets switches, or builds and launches programs.
-_WORKS = ("mindspore.ops.", "mindspore.train.serialization", "mindspore.common.tensor", "mindspore.parallel.checkpoint")
+_WORKS = (
+    "mindspore.ops.",
+    "mindspore.train.serialization",
+    "mindspore.common.tensor",
+    "mindspore.parallel.checkpoint",
+)
 
 # They run a function of the user, who wants to see what it calls; of these some return a function that does.
 _RUNS_USER_CODE = {"fn", "func", "function", "block", "cond_fn", "cond_func", "true_fn", "loop_func"}
@@ -80,7 +84,12 @@ def _functions(module: ModuleType) -> Iterator[Target | Unseen]:
             continue
         if not names.is_function(value):
             primitive = isinstance(value, mindspore.ops.Primitive)
-            yield Unseen(name, f"an instance of {names.class_name(type(value))}, which is timed" if primitive else names.GRAPH)
+            yield Unseen(
+                name,
+                f"an instance of {names.class_name(type(value))}, which is timed"
+                if primitive
+                else names.GRAPH,
+            )
             continue
         reason = names.GRADIENT if attribute in _GRADIENTS else names.why_not(attribute, value)
         if not reason and module is mindspore and not value.__module__.startswith(_WORKS):
@@ -146,9 +155,15 @@ def _data() -> Iterator[Target]:
 
     for attribute in ("create_dict_iterator", "create_tuple_iterator"):
         yield Target(f"mindspore.dataset.Dataset.{attribute}", datasets.Dataset, attribute, span=True)
-    yield Target("mindspore.dataset.Dataset.__iter__", datasets.Dataset, "__iter__", span=True, label="iter(Dataset)")
     yield Target(
-        "mindspore.dataset.Iterator.__next__", iterators.Iterator, "__next__", span=True, label="next(Dataset)"
+        "mindspore.dataset.Dataset.__iter__", datasets.Dataset, "__iter__", span=True, label="iter(Dataset)"
+    )
+    yield Target(
+        "mindspore.dataset.Iterator.__next__",
+        iterators.Iterator,
+        "__next__",
+        span=True,
+        label="next(Dataset)",
     )
 
 
@@ -167,9 +182,10 @@ def _calls() -> Iterator[Target]:
 
 def _graphs() -> Iterator[Target]:
     """Gradients and compiled functions; MindSpore's own entrances, which all public ways lead through."""
-    from mindspore import _c_expression
     from mindspore.graph import api
     from mindspore.ops.composite import base
+
+    from mindspore import _c_expression
 
     yield Target("mindspore.grad.backward", base, "_pynative_func_grad_backward")
     for cls in (base._Grad, base.GradOperation):

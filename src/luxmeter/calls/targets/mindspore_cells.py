@@ -6,9 +6,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-import mindspore
 from mindspore.experimental.optim.optimizer import Optimizer as ExperimentalOptimizer
 
+import mindspore
 from luxmeter.calls.targets.mindspore_names import class_name, is_mindspore_class
 
 # MindSpore's own layers, losses and optimizers live here; what else it derives from Cell wraps the user's network.

@@ -11,7 +11,6 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import mindspore
-
 from luxmeter.calls import aliases, device
 from luxmeter.calls.bindings import Binding
 from luxmeter.calls.targets import Coverage, Form, Target

@@ -109,7 +109,7 @@ class RunTarget:
             return
         place = Path(folder).absolute()
         if self._experiment is not None:
-            self._experiment._watch(place, "checkpoints", CHECKPOINTS)
+            self._experiment.watch_part(place, "checkpoints", CHECKPOINTS)
         elif self._run is not None:
             self._watch = self._watch or FileWatch(self._run.folder, self._run.put_blob, KeepLimits())
             self._watch.add(place, "checkpoints", CHECKPOINTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -21,8 +21,7 @@ from luxmeter.operators.inputs import Call
 class MindSpore:
     """Finds an operator's counterpart and hands it the operator's inputs."""
 
-    def __init__(self) -> None:
-        self._threads = 0
+    threads: ClassVar[int] = 0  # of this process: MindSpore takes a number once
 
     def prepare(self, call: Call, *, backward: bool, threads: int) -> Prepared:
         """The counterpart with the inputs converted, run once."""
@@ -45,16 +44,16 @@ class MindSpore:
         raise Unsupported(failed[0])
 
     def _use(self, threads: int) -> None:
-        """MindSpore takes a number of threads once a process."""
+        """Run with so many threads, or say that it cannot be."""
         import mindspore
 
-        if self._threads and self._threads != threads:
+        if MindSpore.threads and MindSpore.threads != threads:
             raise Unsupported(
-                f"this process runs MindSpore with {self._threads} threads, and cannot change that"
+                f"this process runs MindSpore with {MindSpore.threads} threads, and cannot change that"
             )
-        if not self._threads:
+        if not MindSpore.threads:
             mindspore.device_context.cpu.op_tuning.threads_num(threads)
-            self._threads = threads
+            MindSpore.threads = threads
 
 
 def _ready(target: Target, call: Call, backward: bool) -> Callable[[], Any]:

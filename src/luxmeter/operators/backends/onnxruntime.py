@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import re
 import time
 import warnings
 from typing import Any
@@ -125,7 +126,8 @@ def _tensor(value: Any) -> Any:
 def _first_line(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
+    said = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", (str(error).strip().splitlines() or [""])[0])
+    return f"{type(error).__name__}: {said[:200]}"
 
 
 def make() -> OnnxRuntime:

@@ -37,6 +37,14 @@ _OWN: dict[str, Callable[[], list[tuple[torch.nn.Module, tuple[int, ...]]]]] = {
     "torch.nn.Unfold": lambda: [(_nn.Unfold((2, 2)), (1, 2, 4, 4))],
     "torch.nn.Fold": lambda: [(_nn.Fold((4, 4), (2, 2)), (1, 8, 9))],
     "torch.nn.Hardsigmoid": lambda: [(_nn.Hardsigmoid(), (3, 4))],
+    # torch's are without a batch, which MindSpore's do not take.
+    "torch.nn.LSTM": lambda: [
+        (_nn.LSTM(3, 4), (5, 2, 3)),
+        (_nn.LSTM(3, 4, 2, batch_first=True), (2, 5, 3)),
+        (_nn.LSTM(3, 4, bidirectional=True, bias=False), (5, 2, 3)),
+    ],
+    "torch.nn.GRU": lambda: [(_nn.GRU(3, 4), (5, 2, 3)), (_nn.GRU(3, 4, 2, batch_first=True), (2, 5, 3))],
+    "torch.nn.RNN": lambda: [(_nn.RNN(3, 4), (5, 2, 3)), (_nn.RNN(3, 4, 2, batch_first=True), (2, 5, 3))],
     "torch.nn.ChannelShuffle": lambda: [(_nn.ChannelShuffle(2), (1, 4, 3, 3))],
 }
 
@@ -51,7 +59,7 @@ def _infos() -> dict[str, Any]:
 
 def modules_with_samples() -> list[str]:
     """The modules of torch.nn that have samples."""
-    return [*_OWN] + [name for name in _infos() if hasattr(torch.nn, name.rpartition(".")[2])]
+    return [*_OWN, *(n for n in _infos() if n not in _OWN and hasattr(torch.nn, n.rpartition(".")[2]))]
 
 
 def module_samples(name: str, *, most: int) -> list[tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]]:

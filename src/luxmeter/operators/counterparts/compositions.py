@@ -140,6 +140,8 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """values, indices = ops.topk(x, k, dim, largest, sorted), indices to int64"""
+    if input.ndim == 0:  # TopK leaves the process in ruins over it
+        return input.copy(), ms.Tensor(0, ms.int64)
     values, indices = ops.topk(input, k, dim, largest, sorted)
     return values, indices.astype(ms.int64)
 

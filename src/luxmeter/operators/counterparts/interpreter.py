@@ -41,7 +41,7 @@ def mindspore_python() -> str:
 
 
 def _found() -> str:
-    said = globs.get(SETTING)
+    said = globs[SETTING]
     if said:
         return str(Path(str(said)).expanduser())
     here = Path.cwd()

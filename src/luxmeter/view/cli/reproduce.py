@@ -43,13 +43,13 @@ def register(app: typer.Typer) -> None:
         """
         from luxmeter.experiment.again import run_again
         from luxmeter.experiment.reproduction import compare_runs
-        from luxmeter.experiment.runs import find_run, open_lab
+        from luxmeter.experiment.runs import find_run, lab_of
         from luxmeter.render.tables import print_json
 
         first = find_run(run)
         again = run_again(
             first,
-            open_lab(),
+            lab_of(first),
             folder=folder,
             links=link,
             python=python,
@@ -90,6 +90,8 @@ def _show(first: KeptRun, again: Again, found: Reproduction, *, kept: bool) -> N
     if again.left_out:
         shown = one_line(", ".join(again.left_out[:8]))
         sys.stdout.write(f"note: not in the snapshot, being large: {shown} (--link brings them)\n")
+    if again.run.error:
+        sys.stdout.write(f"error: {one_line(again.run.error.strip().splitlines()[-1])}\n")
     if kept:
         sys.stdout.write(f"The code lies in {again.folder}\n")
     word = {

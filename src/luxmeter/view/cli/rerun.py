@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
         """
         from luxmeter.experiment.again import run_again
         from luxmeter.experiment.rerun_arguments import changed_arguments, split_changes, was_taken
-        from luxmeter.experiment.runs import find_run, open_lab
+        from luxmeter.experiment.runs import find_run, lab_of
         from luxmeter.render.plain import one_line
         from luxmeter.render.tables import print_json
         from luxmeter.view.run_words import value_words
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
             command.argv[1:] if command else (), wanted, params=first.flat_params, sources=first.code.values()
         )
         again = run_again(
-            first, open_lab(), arguments=arguments, folder=folder, links=link, python=python, quiet=quiet or as_json,
+            first, lab_of(first), arguments=arguments, folder=folder, links=link, python=python, quiet=quiet or as_json,
             random_state=False,
         )  # fmt: skip
         params = again.run.flat_params
@@ -57,6 +57,8 @@ def register(app: typer.Typer) -> None:
             sys.stdout.write(
                 f"{first.id} again as {again.run.id}: {again.run.status}, in {again.run.folder}\n"
             )
+            if again.run.error:
+                sys.stdout.write(f"error: {one_line(again.run.error.strip().splitlines()[-1])}\n")
             for key in ignored:
                 sys.stdout.write(
                     f"The script did not take {one_line(key)}: the new run has "

@@ -12,7 +12,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.view.script import become, checked_program, program_name
-from luxmeter.view.startup import Request, environment
+from luxmeter.view.startup import Request, environment, starts_by_itself
 
 
 def register(app: typer.Typer) -> None:
@@ -95,7 +95,7 @@ def register(app: typer.Typer) -> None:
 
 def _print_variables(request: Request) -> None:
     wanted = environment(request, os.environ)
-    for name in ("LUXMETER_TRACE", "PYTHONPATH"):
+    for name in ("LUXMETER_TRACE",) if starts_by_itself() else ("LUXMETER_TRACE", "PYTHONPATH"):
         sys.stdout.write(f"export {name}={shlex.quote(wanted[name])}\n")
 
 

@@ -1,5 +1,8 @@
 """Tracing a program that is not changed: the variable LUXMETER_TRACE, read when Python starts.
 
+It is read by a line in luxmeter_startup.pth, which pip lays into site-packages; where it cannot be (luxmeter is on
+PYTHONPATH only), by the sitecustomize in this folder, which `luxmeter trace` puts on PYTHONPATH.
+
 `luxmeter trace` runs the program in a fresh interpreter with this variable set, so that everything about the program
 (argv, `__main__`, sys.path, exit code, signals) is Python's own doing. The trace begins at the end of the first
 `import torch`: a program may still set OMP_NUM_THREADS before it, and a process without torch costs nothing. Child
@@ -93,6 +96,14 @@ def _checked(found: Mapping[str, Any]) -> Request:
     return Request(**made)
 
 
+def starts_by_itself() -> bool:
+    """Whether the variable alone is enough: pip laid luxmeter_startup.pth beside the package."""
+    import sysconfig
+
+    places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    return any(Path(place, "luxmeter_startup.pth").exists() for place in places)
+
+
 def environment(request: Request, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of a program that is to be traced."""
     others = [p for p in environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(HERE)]
@@ -100,8 +111,15 @@ def environment(request: Request, environ: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in environ.items() if k != PARENT} | added
 
 
+_begun = False
+
+
 def begin() -> None:
-    """Called when Python starts: trace from the first `import torch` on."""
+    """Called when Python starts, by luxmeter_startup.pth or sitecustomize: trace from the first `import torch` on."""
+    global _begun
+    if _begun:  # both are there
+        return
+    _begun = True
     try:
         request = read_request(os.environ.get(VARIABLE, ""))
     except (LuxmeterError, ValueError) as error:

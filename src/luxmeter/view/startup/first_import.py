@@ -27,7 +27,8 @@ class _Finder:
         if name != self._package:
             return None
         for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
+            # Not another of this kind: it would ask this one.
+            spec = None if isinstance(finder, _Finder) else finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
                     spec.loader = _Loader(spec.loader, self._done)  # type: ignore[assignment]

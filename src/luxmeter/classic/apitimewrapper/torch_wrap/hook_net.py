@@ -68,4 +68,3 @@ def read_ops(path: Path) -> Sequence[str]:
             key=missing,
         )
     return known
-

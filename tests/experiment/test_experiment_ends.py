@@ -164,9 +164,8 @@ with lux.Experiment('s', watch=['made']) as exp:
         assert kept.state == "lost"
         steps = kept.metric("loss")["step"].to_pylist()
         assert steps == list(range(len(steps))) and len(steps) > last
-        assert records.log_text(kept).splitlines()[: last // 50 + 1] == [
-            f"step {n}" for n in range(0, last + 1, 50)
-        ]
+        # A line goes to the program's own output first: the kill may fall between that and the log.
+        assert records.log_text(kept).splitlines()[: last // 50] == [f"step {n}" for n in range(0, last, 50)]
         assert records.read_command(kept) is not None
         Lab.open().gc()
         assert Run(kept.folder).metric("loss").num_rows == len(steps)

@@ -189,3 +189,31 @@ def test_env_prints_what_a_shell_can_read() -> None:
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert counts("kept") == {"torch.ones": 1}
+
+
+def test_every_records_each_second_step_and_sync_times_to_completion() -> None:
+    Path("s.py").write_text(
+        "import torch\n"
+        "w = torch.ones(2, requires_grad=True)\n"
+        "o = torch.optim.SGD([w], lr=0.1)\n"
+        "for _ in range(6):\n"
+        "    w.sum().backward()\n"
+        "    o.step()\n"
+    )
+    whole = luxmeter("trace", "--sync", "-o", "whole", "s.py")
+    half = luxmeter("trace", "--every", "2", "-o", "half", "s.py")
+    assert whole.returncode == half.returncode == 0, whole.stderr + half.stderr
+    assert (counts("whole")["Tensor.backward"], counts("half")["Tensor.backward"]) == (6, 3)
+    assert set(load_trace("whole").events()["completed"].to_pylist()) == {True}
+
+
+def test_a_script_that_traces_by_itself_does_so() -> None:
+    Path("s.py").write_text(
+        "import torch\nimport luxmeter as lux\ntorch.ones(2)\n"
+        "with lux.trace() as t:\n    torch.zeros(2)\n"
+        "assert [row.name for row in t.table()] == ['torch.zeros']\n"
+    )
+    done = luxmeter("trace", "-o", "outer", "s.py")
+    assert done.returncode == 0, done.stderr
+    assert "started a trace of its own; this one ended there" in done.stderr
+    assert counts("outer") == {"torch.ones": 1}

@@ -41,7 +41,7 @@ class Trace:
 
     def __init__(self, options: TraceOptions | None = None) -> None:
         self.options = options or TraceOptions()
-        self.running = False
+        self.running = self.gives_way = False  # gives_way: ends when the program starts a trace of its own
         self.folder: Path | None = None
         self._owns_folder = self._paused_by_budget = self._child = False
         self._recorder: Any = None
@@ -60,6 +60,8 @@ class Trace:
         """Begin to record. Everything that can be refused is refused before anything is patched."""
         global _active
         with _lock:
+            if _active is not None and _active.gives_way:
+                _active.stop()
             if _active is not None:
                 raise TraceError(
                     "already-tracing",
@@ -351,10 +353,9 @@ def start(**settings: Unpack[TraceSettings]) -> Trace:
 
 def stop() -> Trace:
     """Stop the running trace and give it back."""
-    running = _active
-    if running is None:
+    if _active is None:
         raise TraceError("not-tracing", "No trace is running.", "Start one with lux.start() or lux.trace().")
-    return running.stop()
+    return _active.stop()
 
 
 def active() -> Trace | None:
@@ -387,8 +388,7 @@ def _after_fork() -> None:
 
 def _at_exit() -> None:
     if _active is not None:
-        end: Any = _active.finish_child if _active._child else _active.stop
-        end()
+        (_active.finish_child if _active._child else _active.stop)()
     folders.remove_temporary()
 
 

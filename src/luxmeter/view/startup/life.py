@@ -41,6 +41,7 @@ def begin(request: Request) -> None:
     # Where a script changes its directory, the result still goes where it was asked for.
     wanted = [path.absolute() for path in files]
     trace = start(**settings_of(request, free_folder(folder).absolute() if folder else None))
+    trace.gives_way = True
     assert trace.folder is not None
     token = Token.of(trace.folder, trace.options, ranks.place().rank)
     os.environ[PARENT] = json.dumps({"folder": token.folder, "rank": token.rank, "options": token.options})
@@ -50,10 +51,13 @@ def begin(request: Request) -> None:
         if os.getpid() != owner:
             return
         os.environ.pop(PARENT, None)
+        gave_way = not trace.running
         trace.stop()
         stream = sys.__stderr__
         try:
             if stream is not None:
+                if gave_way and not request.quiet:
+                    stream.write("luxmeter: the program started a trace of its own; this one ended there\n")
                 tell(trace, request, folder=folder, files=wanted, stream=stream)
         except (LuxmeterError, OSError) as error:
             sys.stderr.write(f"luxmeter: {error}\n")

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from luxmeter.calls.core import load
+
 # Functions with defaults that could be callables, by module: collected once and again when the module changes.
 # Holds modules and functions, which live as long as the process; re-imported modules have another identity.
 _with_defaults: dict[str, tuple[int, int, list[FunctionType]]] = {}
@@ -19,14 +21,12 @@ def namespaces() -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, object.__getattribute__(module, "__dict__")
 
 
-def bound(objects: Mapping[int, Any]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+def bound(objects: dict[int, Any]) -> Iterator[tuple[dict[str, Any], str, Any]]:
     """(namespace, name, object) for every module-level name that is bound to one of `objects` (keyed by id)."""
-    wanted = objects.keys()
-    for _, namespace in namespaces():
-        if wanted.isdisjoint(map(id, namespace.values())):
-            continue
+    core, _ = load()
+    for namespace in core.holding([namespace for _, namespace in namespaces()], objects):
         for name, value in list(namespace.items()):
-            if id(value) in wanted:
+            if id(value) in objects:
                 yield namespace, name, value
 
 

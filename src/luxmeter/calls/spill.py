@@ -153,7 +153,7 @@ class Spill:
         batch = records.to_batch(chosen)
         used = set()
         for column in ("callable", "section", "module"):
-            used.update(np.flatnonzero(np.bincount(batch.column(column).to_numpy())).tolist())
+            used.update(np.flatnonzero(np.bincount(records.numbers_of(batch.column(column)))).tolist())
         self._guarded(lambda: self._write_words(used), rows=0)
         # A whole part at once needs no segment first.
         whole = not self._batches and batch.num_rows >= PART_ROWS

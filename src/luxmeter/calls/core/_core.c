@@ -2034,7 +2034,48 @@ static PyType_Spec recorder_spec = {"luxmeter.calls.core._core.Recorder", sizeof
 
 static PyObject *core_now_ns(PyObject *self, PyObject *unused) { return PyLong_FromLongLong(now()); }
 
-static PyMethodDef core_methods[] = {{"now_ns", core_now_ns, METH_NOARGS, NULL}, {NULL}};
+/* holding(namespaces, wanted): which of these dicts hold a value whose address is a key of `wanted`. Nothing
+   is allocated while a dict is walked, so no code of others runs and no dict changes under our feet. */
+static PyObject *core_holding(PyObject *module, PyObject *args)
+{
+    PyObject *namespaces, *wanted, *found = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &namespaces, &PyDict_Type, &wanted)) return NULL;
+    size_t room = 64;
+    while (room < (size_t)PyDict_GET_SIZE(wanted) * 4) room *= 2;
+    void **table = PyMem_Calloc(room, sizeof(void *));
+    if (table == NULL) return PyErr_NoMemory();
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(wanted, &at, &key, &value)) {
+        void *address = PyLong_AsVoidPtr(key);
+        if (address == NULL) {
+            if (!PyErr_Occurred()) continue;
+            goto done;
+        }
+        size_t slot = ((size_t)address >> 4) & (room - 1);
+        while (table[slot] != NULL && table[slot] != address) slot = (slot + 1) & (room - 1);
+        table[slot] = address;
+    }
+    if ((found = PyList_New(0)) == NULL) goto done;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); i++) {
+        PyObject *namespace = PyList_GET_ITEM(namespaces, i);
+        if (!PyDict_Check(namespace)) continue;
+        int holds = 0;
+        for (at = 0; !holds && PyDict_Next(namespace, &at, &key, &value);) {
+            size_t slot = ((size_t)value >> 4) & (room - 1);
+            while (table[slot] != NULL && table[slot] != (void *)value) slot = (slot + 1) & (room - 1);
+            holds = table[slot] != NULL;
+        }
+        if (holds && PyList_Append(found, namespace) < 0) Py_CLEAR(found);
+        if (found == NULL) break;
+    }
+done:
+    PyMem_Free(table);
+    return found;
+}
+
+static PyMethodDef core_methods[] = {
+    {"now_ns", core_now_ns, METH_NOARGS, NULL}, {"holding", core_holding, METH_VARARGS, NULL}, {NULL}};
 
 static struct PyModuleDef core_module = {
     PyModuleDef_HEAD_INIT, "_core", "The recorder core in C; its contract is _core.pyi.", -1, core_methods,

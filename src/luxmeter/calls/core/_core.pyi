@@ -36,6 +36,9 @@ HISTOGRAM_BUCKETS: int  # buckets in a totals row's histogram: four a doubling, 
 def now_ns() -> int:
     """The clock of all events."""
 
+def holding(namespaces: list[dict[str, Any]], wanted: dict[int, Any]) -> list[dict[str, Any]]:
+    """Those namespaces that hold a value whose id is a key of `wanted`."""
+
 class Wrapper:
     """Stands in for a callable, records while its recorder records, otherwise passes the call straight on.
 

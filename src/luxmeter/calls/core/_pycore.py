@@ -26,16 +26,16 @@ from luxmeter.calls.core._pystate import (
     Ranges,
     Span,
     Thread_,
+    holding,
 )  # fmt: skip
 from luxmeter.calls.core._pywrap import PlainWrapper, PropertyWrapper, Wrapper
 
+PER_CALLABLE_COMPLETED = 1
 __all__ = [
     "CALL", "SPAN", "SECTION", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
     "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "PER_CALLABLE_COMPLETED", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
-    "now_ns", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder",
-]  # fmt: skip
+    "now_ns", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
 
-PER_CALLABLE_COMPLETED = 1
 Resolver: TypeAlias = Callable[[Any], int]
 
 

@@ -290,3 +290,9 @@ class Buffers:
         """Events not taken yet."""
         held = sum(map(len, self._full)) + sum(t.used - t.taken for t in self.threads if t.chunk is not None)
         return held // EVENT_SIZE
+
+
+def holding(namespaces: list[dict[str, Any]], wanted: dict[int, Any]) -> list[dict[str, Any]]:
+    """Those namespaces that hold a value whose id is a key of `wanted`."""
+    ids = wanted.keys()
+    return [namespace for namespace in namespaces if not ids.isdisjoint(map(id, namespace.values()))]

@@ -5,8 +5,8 @@ PYTHONPATH only), by the sitecustomize in this folder, which `luxmeter trace` pu
 
 `luxmeter trace` runs the program in a fresh interpreter with this variable set, so that everything about the program
 (argv, `__main__`, sys.path, exit code, signals) is Python's own doing. The trace begins at the end of the first
-`import torch`: a program may still set OMP_NUM_THREADS before it, and a process without torch costs nothing. Child
-processes inherit the variable and join the trace of their parent.
+import of a framework: a program may still set OMP_NUM_THREADS before it, and a process without one costs nothing.
+Child processes inherit the variable and join the trace of their parent.
 """
 
 from __future__ import annotations
@@ -112,10 +112,11 @@ def environment(request: Request, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 _begun = False
+_FRAMEWORKS = ("torch", "mindspore")
 
 
 def begin() -> None:
-    """Called when Python starts, by luxmeter_startup.pth or sitecustomize: trace from the first `import torch` on."""
+    """Called when Python starts, by luxmeter_startup.pth or sitecustomize: trace from the first import of a framework on."""
     global _begun
     if _begun:  # both are there
         return
@@ -127,12 +128,20 @@ def begin() -> None:
         return
     if request is None:
         return
-    if "torch" in sys.modules:
+    if any(name in sys.modules for name in _FRAMEWORKS):
         start_now(request)
         return
     from luxmeter.view.startup.first_import import call_after_import
 
-    call_after_import("torch", lambda: start_now(request))
+    started: list[Request] = []
+
+    def start_once() -> None:
+        if not started:
+            started.append(request)
+            start_now(request)
+
+    for name in _FRAMEWORKS:
+        call_after_import(name, start_once)
 
 
 def start_now(request: Request) -> None:

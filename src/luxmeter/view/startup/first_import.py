@@ -56,6 +56,9 @@ class _Loader:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
+        if module.__spec__ is not None:
+            # All of it has run. The import system says so only when this returns, too late for the work.
+            module.__spec__._initializing = False  # type: ignore[attr-defined]
         self._done()
 
     def __getattr__(self, name: str) -> Any:

@@ -64,6 +64,8 @@ def nothing_left_behind(own_home: Path) -> Iterator[None]:
     if torch_before is not None and after is not None:
         changed = sorted(k for k in torch_before.keys() | after.keys() if torch_before.get(k) != after.get(k))
         assert not changed, f"torch is not as it was: {changed[:10]}"
+    store = sys.modules.get("luxmeter.store")
+    assert store is None or store.active_run() is None, "a run is still active"
     new = _repository_files() - files_before
     assert not new, f"files left in the repository: {sorted(new)}"
 

@@ -201,6 +201,21 @@ def test_names_outside_are_refused(lab: Lab) -> None:
                 run.put_file(name, b"")
 
 
+def test_a_run_that_another_thread_ended_is_not_active_any_more(lab: Lab) -> None:
+    entered = activate(lab.create_run("a"))
+    run = entered.__enter__()
+
+    def end() -> None:
+        run.finish()
+        with pytest.raises(ValueError, match="different Context"):
+            entered.__exit__(None, None, None)
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    assert active_run() is None
+
+
 def test_active_run_is_known_in_threads_too(lab: Lab) -> None:
     assert active_run() is None
     with lab.create_run("outer") as outer, activate(outer):

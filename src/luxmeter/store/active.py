@@ -18,8 +18,8 @@ _entered: list[RunWriter] = []
 def active_run() -> RunWriter | None:
     """The run that is active here, or None."""
     run = _context.get()
-    if run is None and _entered:
-        run = _entered[-1]
+    if run is None or run.state != "running":  # ended elsewhere: by a signal, by another thread
+        run = _entered[-1] if _entered else None
     return run
 
 

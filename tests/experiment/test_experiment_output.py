@@ -96,7 +96,8 @@ def test_streams_that_others_change(monkeypatch: pytest.MonkeyPatch) -> None:
         print("nowhere")
 
 
-def test_an_end_that_does_not_follow_the_order() -> None:
+def test_an_end_that_does_not_follow_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
     first = lux.Experiment("a", quiet=True, code=False).start_exp()
     second = lux.Experiment("b", quiet=True, code=False).start_exp()
     first.end_exp()

@@ -101,9 +101,7 @@ def plot(
     `repeats`: runs that differ only in their seed are one line, with a band. `smooth` is TensorBoard's (0 to 1).
     `x` is step or seconds.
     """
-    members = [as_member(run) for run in runs]
-    if not members:
-        raise UsageError("nothing-to-plot", "There is no run to plot.", "luxmeter runs lists what there is.")
+    members = _members(runs)
     keys = [metrics] if isinstance(metrics, str) else list(metrics)
     known = list(dict.fromkeys(key for member in members for key in member.metrics))
     for key in keys:
@@ -198,9 +196,7 @@ def parallel(
     title: str = "",
 ) -> Plot:
     """Each run a line across its parameters (those that differ, unless named) and metrics, coloured by the last."""
-    members = [as_member(run) for run in runs]
-    if not members:
-        raise UsageError("nothing-to-plot", "There is no run to plot.", "luxmeter runs lists what there is.")
+    members = _members(runs)
     keys = [metrics] if isinstance(metrics, str) else list(metrics)
     known_params = list(dict.fromkeys(key for m in members for key in m.params))
     for name in params:
@@ -233,6 +229,13 @@ def parallel(
     title = title or ", ".join(dict.fromkeys(member.name for member in members))
     drawn = Parallel(f"{len(members)} runs across {len(axes)} axes", _names(members), axes)
     return Plot(title, (), drawn, (f"{len(members)} runs",))
+
+
+def _members(runs: Iterable[Any]) -> list[Member]:
+    members = [as_member(run) for run in runs]
+    if not members:
+        raise UsageError("nothing-to-plot", "There is no run to plot.", "luxmeter runs lists what there is.")
+    return members
 
 
 def _line(name: str, series: list[Series], smoothing: float, band: str, x: str) -> Line:

@@ -10,6 +10,7 @@ from luxmeter.calls import load_trace
 from luxmeter.calls.export import Part, write
 from luxmeter.calls.formats import format_of
 from luxmeter.render.tables import print_json
+from luxmeter.store import Lab
 from luxmeter.view.startup import Request
 from luxmeter.view.startup.life import headline
 
@@ -29,3 +30,18 @@ def show_saved(
         print_json([asdict(row) for row in result.table(by or "api")])
     elif not request.out:
         sys.stdout.write(result.table(by or "api").text(top=request.top, title=headline(result)) + "\n")
+
+
+def last_trace_of(reference: str) -> Path | None:
+    """The folder of a trace: itself, or the last one of a run named by path, id, name, tag or `latest`. None: it has none."""
+    folder = Path(reference)
+    if (folder / "trace.json").is_file():
+        return folder
+    if not folder.is_dir():
+        lab = Lab.open(create=False)
+        try:
+            folder = Path(lab.find(reference).folder)
+        finally:
+            lab.close()
+    traces = sorted((folder / "calls").glob("*/trace.json"), key=lambda path: path.stat().st_mtime)
+    return traces[-1].parent if traces else None

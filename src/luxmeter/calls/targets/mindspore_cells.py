@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ from mindspore.experimental.optim.optimizer import Optimizer as ExperimentalOpti
 
 import mindspore
 from luxmeter.calls.targets.mindspore_names import class_name, is_mindspore_class
+from luxmeter.calls.targets.module_paths import ModulePaths
 
 # MindSpore's own layers, losses and optimizers live here; what else it derives from Cell wraps the user's network.
 _LAYERS = (
@@ -40,12 +40,12 @@ class CellWords:
     def __init__(self, *, is_call: Callable[[type], bool]) -> None:
         self._is_call = is_call
         # Keyed by identity. The reference says when the address is free again.
-        self._paths: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._paths = ModulePaths(mindspore.nn.Cell.cells_and_names)
 
     def describe(self, cell: Any) -> tuple[str, bool, str]:
         """(name, transparent, path). In graph mode the whole cell is one compiled call."""
         cls = type(cell)
-        path = self._path_of(cell)
+        path = self._paths.path_of(cell, class_name(type(cell)))
         if mindspore.get_context("mode") == mindspore.GRAPH_MODE:
             return f"mindspore.graph({class_name(cls)})", False, path
         return class_name(cls), not (is_leaf(cls) or self._is_call(cls)), path
@@ -53,27 +53,6 @@ class CellWords:
     def is_step(self, cell: Any) -> bool:
         """Whether its end is the end of a training step."""
         return isinstance(cell, OPTIMIZERS)
-
-    def _path_of(self, cell: Any) -> str:
-        known = self._paths.get(id(cell))
-        if known is not None and known[0]() is cell:
-            return known[1]
-        root = class_name(type(cell)).rpartition(".")[2]
-        for name, part in mindspore.nn.Cell.cells_and_names(cell):
-            entry = self._paths.get(id(part))
-            if part is cell or entry is None or entry[0]() is not part:
-                self._remember(part, f"{root}.{name}" if name else root)
-        return root
-
-    def _remember(self, part: Any, path: str) -> None:
-        key = id(part)
-        paths = self._paths
-
-        def gone(reference: weakref.ref[Any]) -> None:
-            if key in paths and paths[key][0] is reference:
-                del paths[key]
-
-        paths[key] = (weakref.ref(part, gone), path)
 
 
 def jit_name(function: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 
 from luxmeter.calls.targets import Form, Target
+from luxmeter.calls.targets.module_paths import ModulePaths
 from luxmeter.calls.targets.torch_names import class_name, is_torch_class
 
 # torch's own layers live here; what else torch derives from Module (DataParallel, GraphModule ...) wraps the user's.
@@ -79,12 +79,12 @@ class ModuleWords:
     def __init__(self, *, is_call: Callable[[type], bool]) -> None:
         self._is_call = is_call
         # Keyed by identity: a Module may define __eq__. The reference says when the address is free again.
-        self._paths: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._paths = ModulePaths(torch.nn.Module.named_modules)
 
     def describe(self, module: Any) -> tuple[str, bool, str]:
         """(name, transparent, path). The first module seen of a tree is its root: paths start with its class."""
         cls = type(module)
-        path = self._path_of(module)
+        path = self._paths.path_of(module, class_name(type(module)))
         if cls.__name__ == "OptimizedModule" and is_torch_class(cls):
             inner = getattr(module, "_orig_mod", module)
             return f"torch.compile({class_name(type(inner))})", False, path
@@ -97,27 +97,6 @@ class ModuleWords:
         ):
             cls = cls.__bases__[0]  # what it was before a parametrization was put on it
         return class_name(cls), not (is_leaf(cls) or self._is_call(cls)), path
-
-    def _path_of(self, module: Any) -> str:
-        known = self._paths.get(id(module))
-        if known is not None and known[0]() is module:
-            return known[1]
-        root = class_name(type(module)).rpartition(".")[2]
-        for name, part in torch.nn.Module.named_modules(module):
-            entry = self._paths.get(id(part))
-            if part is module or entry is None or entry[0]() is not part:
-                self._remember(part, f"{root}.{name}" if name else root)
-        return root
-
-    def _remember(self, part: Any, path: str) -> None:
-        key = id(part)
-        paths = self._paths
-
-        def gone(reference: weakref.ref[Any]) -> None:
-            if key in paths and paths[key][0] is reference:
-                del paths[key]
-
-        paths[key] = (weakref.ref(part, gone), path)
 
 
 def function_words(cls: type) -> tuple[str, bool]:

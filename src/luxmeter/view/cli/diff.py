@@ -138,24 +138,13 @@ def _us(value: float | None) -> float | None:
 
 
 def _trace_of(reference: str) -> Path:
-    """The folder of a trace: itself, or the last one of a run named by path, id, name, tag or `latest`."""
-    path = Path(reference)
-    if (path / "trace.json").is_file():
-        return path
-    folder = path
-    if not path.is_dir():
-        from luxmeter.store import Lab
+    from luxmeter.view.saved_trace import last_trace_of
 
-        lab = Lab.open(create=False)
-        try:
-            folder = Path(lab.find(reference).folder)
-        finally:
-            lab.close()
-    traces = sorted((folder / "calls").glob("*/trace.json"), key=lambda p: p.stat().st_mtime)
-    if not traces:
+    found = last_trace_of(reference)
+    if found is None:
         raise UsageError(
             "no-trace-to-compare",
             f"{reference} is no trace and has none.",
             "Give the folder that luxmeter trace named at its end, or a run that was traced.",
         )
-    return traces[-1].parent
+    return found

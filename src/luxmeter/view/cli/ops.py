@@ -82,33 +82,24 @@ def operators_from(source: str) -> Operators:
 
 
 def _trace_folder(source: str) -> Path:
-    """The folder of a trace: itself, or the last one of a run named by path, id, name, tag or `latest`."""
+    """A file as it is; else the folder of the trace, or of the last one of the run, that `source` names."""
+    from luxmeter.view.saved_trace import last_trace_of
+
     path = Path(source)
-    if (path / "trace.json").is_file():
-        return path
     if path.exists() and not path.is_dir():
         return path
-    folder = path
-    if not path.is_dir():
-        if path.suffix in (".jsonl", ".json", ".txt", ".gz") or len(path.parts) > 1:
-            raise UsageError(
-                "operators-unreadable", f"{source} cannot be read: there is no such file.", "Check the path."
-            )
-        from luxmeter.store import Lab
-
-        lab = Lab.open(create=False)
-        try:
-            folder = Path(lab.find(source).folder)
-        finally:
-            lab.close()
-    traces = sorted((folder / "calls").glob("*/trace.json"), key=lambda p: p.stat().st_mtime)
-    if not traces:
+    if not path.exists() and (path.suffix in (".jsonl", ".json", ".txt", ".gz") or len(path.parts) > 1):
+        raise UsageError(
+            "operators-unreadable", f"{source} cannot be read: there is no such file.", "Check the path."
+        )
+    found = last_trace_of(source)
+    if found is None:
         raise UsageError(
             "no-operators-there",
             f"{source} is no trace and has none.",
             "Give the folder that luxmeter trace named at its end, a run that was traced, or a file.",
         )
-    return traces[-1].parent
+    return found
 
 
 def _save(found: Operators, out: Path) -> None:

@@ -13,6 +13,7 @@ from luxmeter.experiment.records import SYSTEM, read_code
 from luxmeter.files import write_file
 from luxmeter.literal import show
 from luxmeter.store import Run
+from luxmeter.store.rows import flatten
 
 _MOST = 4  # things of a kind that are named; the rest is counted
 _LAST = "last"  # folder in the lab's index: the run of each experiment that finished last
@@ -38,23 +39,12 @@ def facts_of(run: Run) -> Facts:
     metrics = {key: each["last"] for key, each in run.summary.items() if not key.startswith(SYSTEM)}
     return Facts(
         run.id,
-        flat(run.params),
+        flatten(run.params),
         code.files if code else {},
         (code.git or {}).get("tree") if code else None,
         {**(machine if found else {}), **found.get("packages", {})},
         {key: float(value) for key, value in metrics.items() if isinstance(value, int | float)},
     )
-
-
-def flat(params: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested parameters by dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in params.items():
-        if isinstance(value, Mapping) and value:
-            found.update(flat(value, f"{above}{name}."))
-        else:
-            found[f"{above}{name}"] = value
-    return found
 
 
 def against(before: Facts | None, after: Facts, *, name: str) -> str:

@@ -16,10 +16,10 @@ from luxmeter.model.optimizers import OptimizerCost, cost_of_optimizer
 from luxmeter.model.passes import Pass, run
 from luxmeter.model.places import every_place
 from luxmeter.model.records import Memory, ModelCost
-from luxmeter.model.standin import without_collecting
 from luxmeter.model.training import Later, TrainingStep
 from luxmeter.model.tree import module_rows, sums_of
 from luxmeter.model.watch import shapes_of, tensors_in
+from luxmeter.operators.timer import without_collecting
 
 
 def analyze(

@@ -6,7 +6,6 @@ module's call is watched, and afterwards every module's attributes are what they
 
 from __future__ import annotations
 
-import gc
 import random
 import sys
 from collections import OrderedDict, defaultdict
@@ -21,6 +20,7 @@ from torch import nn
 from luxmeter.model.counter import SMALL
 from luxmeter.model.places import every_place, first_places
 from luxmeter.model.watch import Watch
+from luxmeter.operators.timer import without_collecting
 
 _Twins = dict[int, torch.Tensor]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -116,18 +116,6 @@ def process_as_it_was(*, eager: bool = True) -> Iterator[None]:
         stack.enter_context(torch.autograd.set_grad_enabled(torch.is_grad_enabled()))
         stack.enter_context(without_collecting())
         yield
-
-
-@contextmanager
-def without_collecting() -> Iterator[None]:
-    """No garbage collection inside: of the many small objects of a run few are garbage, and looking takes as long."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Memory:

@@ -155,7 +155,7 @@ def measure_interleaved(
         range(fewest), confidence=confidence
     )  # scipy is imported now, not inside the measurement
     begin = clock()
-    with _no_collector():
+    with without_collecting():
         for job in jobs.values():
             _warm_up(job, budget_ns=budget_s * 1e9, error_ns=clock_error_ns(clock))
             if queued:
@@ -276,8 +276,8 @@ def _result(job: _Job, target: float, confidence: float, total_s: float) -> Meas
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """A garbage collection inside a block would be charged to whoever runs then."""
+def without_collecting() -> Iterator[None]:
+    """No garbage collection inside: it would be charged to whoever runs then, and few of a run's objects are garbage."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -114,6 +114,21 @@ def test_sigterm_while_the_main_thread_waits_and_with_a_handler_of_the_program()
     assert records.read_ending(kept).exit_code == 9  # type: ignore[union-attr]
 
 
+def test_a_signal_that_comes_while_the_program_holds_a_lock_that_the_end_needs() -> None:
+    done = run(
+        "from luxmeter.experiment.output_file import OutputFile\n"
+        "keep = OutputFile.append\n"
+        "def append(self, text):\n"
+        " if 'now' in text: os.kill(os.getpid(), signal.SIGTERM)\n"
+        " keep(self, text)\n"
+        "OutputFile.append = append\n"
+        "with lux.Experiment('held'):\n print('now')\n time.sleep(60)\n"
+    )
+    kept = Lab.open().find("held")
+    assert (done.returncode, kept.state) == (-signal.SIGTERM, "interrupted")
+    assert "now" in kept.folder.joinpath("logs", "output.log").read_text()
+
+
 def test_signals_are_given_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)]
     real_exit = sys.exit

@@ -13,10 +13,13 @@ End = Callable[[str], None]
 _NUMBERS = tuple(
     number for number in (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")) if number is not None
 )
-_PATIENCE_S = 10.0  # for the ends together: who sent the signal will not wait much longer
+_STANDS_S = 1.0  # the program stands still while its experiments end, but no longer than that
+_PATIENCE_S = 9.0  # then it goes on, until they have ended: who sent the signal will not wait much longer
 _ends: list[End] = []
 _taken: list[signal.Signals] = []
 _owner = 0
+_ending: threading.Thread | None = None
+_is_over = False
 
 
 def add(end: End) -> None:
@@ -53,13 +56,27 @@ def _give_back() -> None:
 
 
 def _handle(number: int, _: FrameType | None) -> None:
-    if os.getpid() == _owner:
-        # In a thread of its own: this one may have been stopped while it held a lock that ending needs.
-        worker = threading.Thread(target=_end_all, args=(signal.Signals(number).name,), name="luxmeter-end")
-        worker.daemon = True
-        worker.start()
-        worker.join(_PATIENCE_S)
+    global _ending
+    if os.getpid() == _owner and not _is_over:
+        if _ending is not None:
+            return  # sent again meanwhile
+        # In threads of their own: this one may have been stopped while it held a lock that ending needs.
+        _ending = threading.Thread(target=_end_all, args=(signal.Signals(number).name,), name="luxmeter-end")
+        _ending.daemon = True
+        _ending.start()
+        _ending.join(_STANDS_S)
+        if _ending.is_alive() and not _is_over:
+            # It may wait for that very lock: let the program go on and release it. The signal comes once more.
+            threading.Thread(target=_die_after, args=(_ending, number), name="luxmeter-die", daemon=True).start()
+            return
     signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _die_after(ending: threading.Thread, number: int) -> None:
+    global _is_over
+    ending.join(_PATIENCE_S)
+    _is_over = True
     os.kill(os.getpid(), number)
 
 
@@ -70,7 +87,9 @@ def _end_all(name: str) -> None:
 
 
 def _after_fork() -> None:
+    global _ending, _is_over
     _ends.clear()
+    _ending, _is_over = None, False
     with contextlib.suppress(ValueError):
         _give_back()
 

@@ -1,12 +1,14 @@
 """Are the counts right? Published GMACs and parameter counts, our numbers and the peers' in one run.
 
-    python benchmarks/flops_accuracy.py                            torchvision's table with every counter, 200 rows of timm's
+    python benchmarks/flops_accuracy.py                            torchvision's table, 200 rows of timm's
+    python benchmarks/flops_accuracy.py --peers-below inf          the peers count the largest models, too: an hour more
     python benchmarks/flops_accuracy.py --only vit --only swin     only models whose names begin so
     python benchmarks/flops_accuracy.py --counter luxmeter --timm all
     python benchmarks/flops_accuracy.py --resume counted.jsonl     keep every count as it comes, and go on from there
 
-Each counter has a worker process, each count a time limit: what hangs or crashes is one missing number. Ctrl-C
-shows what was counted so far. Of the peers those that are installed are compared; torchvision==0.28.0 is needed
+Ours counts every row on meta. The peers, and ours with data, run every model for real: rows up to --peers-below GMACs,
+and each count says of how many rows. Each counter has a worker process, each count a time limit: what hangs or crashes
+is one missing number. Ctrl-C shows what was counted so far. Of the peers those that are installed are compared; torchvision==0.28.0 is needed
 (without its dependencies, beside a CPU torch), timm for its table. Ends with 1 if a goal is missed.
 """
 
@@ -193,6 +195,26 @@ def show(table: str, lines: dict[str, dict[str, Any]]) -> None:
             print(f"  {'':15} unknown operators: {', '.join(line['unknown'][:12])}")
 
 
+def best_peer(rows: list[Row], counts: Counts) -> str:
+    """Ours and the best peer on the same rows of torchvision's table: those that all of them were given."""
+    right: dict[str, set[str]] = defaultdict(set)
+    given: dict[str, set[str]] = defaultdict(set)
+    for row in (r for r in rows if r.table == "torchvision"):
+        for counter in COUNTERS:
+            one = counts.get((row.table, row.model, counter))
+            if one is not None and one["status"] != "absent":
+                given[counter].add(row.model)
+                if row.right(one):
+                    right[counter].add(row.model)
+    peers = [counter for counter in given if counter not in OURS]
+    if not peers or "luxmeter" not in given:
+        return ""
+    same = set.intersection(*given.values())
+    best = max(peers, key=lambda counter: len(right[counter] & same))
+    ours = len(right["luxmeter"] & same)
+    return f"of the {len(same)} rows that all counted: luxmeter {ours} right, {best} {len(right[best] & same)} (best peer)"
+
+
 def speed(rounds: int = 15) -> dict[str, float]:
     """ResNet-50, batch 1, 224x224: torchinfo.summary as it comes and lux.analyze as it comes, in turns; one thread.
 
@@ -271,6 +293,13 @@ def main() -> int:
     add("--counter", action="append", default=[], choices=COUNTERS, help="only this counter; repeat for more")
     add("--below", type=float, default=float("inf"), metavar="GMACS", help="only models up to so many GMACs")
     add("--timm", default="200", metavar="N", help="so many rows of timm's table, or all (ours counts them)")
+    add(
+        "--peers-below",
+        type=float,
+        default=25.0,
+        metavar="GMACS",
+        help="what runs for real counts models up to so many GMACs (default 25, inf: all)",
+    )
     add("--timm-peers", action="store_true", help="the peers count timm's rows too: hours")
     add("--limit", type=float, default=120.0, metavar="SECONDS", help="for each count")
     add(
@@ -297,11 +326,13 @@ def main() -> int:
     stopped = count_all(rows, mine, counts, **limit)
     if not stopped:
         rest = [c for c in counters if c not in mine]
-        stopped = count_all(rows if options.timm_peers else vision, rest, counts, **limit)
+        real = [r for r in (rows if options.timm_peers else vision) if r.gmacs <= options.peers_below]
+        stopped = count_all(real, rest, counts, **limit)
     lines = {table: summary(rows, counts, table) for table in ("torchvision", "timm")}
     for table, found in lines.items():
         if found:
             show(table, found)
+    print(best_peer(rows, counts))
     reached = goals(lines["torchvision"], times)
     print("\nstopped early; the counts so far are above" if stopped else "")
     for goal, met in reached.items():

@@ -104,23 +104,19 @@ def test_fused_attention_keeps_no_scores():
     assert plain.peak_bytes > 4096 * 4096 * 4 > fused.peak_bytes
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "copies"),
-    [
-        ("sgd", 0),
-        ("sgd-momentum", 1),
-        ("adam", 2),
-        ("adamw", 2),
-        (torch.optim.RMSprop, 1),
-        ("adagrad", 1),
-        ("adadelta", 2),
-    ],
-)
+OPTIMIZERS = {
+    "sgd": 0, "sgd-momentum": 1, "momentum": 1, "adam": 2, "adamw": 2, torch.optim.RMSprop: 1, "adagrad": 1,
+    "adadelta": 2, "adamax": 2, "asgd": 1, "nadam": 2, "radam": 2, "rprop": 2, "adafactor": 0, "muon": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_optimizer_memory_is_what_the_optimizer_keeps(optimizer, copies, dtype):
+def test_optimizer_memory_is_what_the_optimizer_keeps(optimizer, dtype):
     from luxmeter.model.optimizers import factory_of
 
-    net = mlp().to(dtype)
+    bias = optimizer != "muon"  # which takes matrices only
+    net = nn.Sequential(nn.Linear(16, 32, bias=bias), nn.ReLU(), nn.Linear(32, 4, bias=bias)).to(dtype)
     cost = lux.analyze(net, torch.randn(2, 16, dtype=dtype), optimizer=optimizer)
     _, make = factory_of(optimizer)
     real = make(net.parameters())
@@ -129,7 +125,23 @@ def test_optimizer_memory_is_what_the_optimizer_keeps(optimizer, copies, dtype):
     real.step()
     held = [v for state in real.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
     assert cost.memory.optimizer_bytes == sum(v.numel() * v.element_size() for v in held)
-    assert cost.memory.optimizer_bytes // cost.weight_bytes == copies
+    assert cost.memory.optimizer_bytes // cost.weight_bytes == OPTIMIZERS[optimizer]
+    assert cost.optimizer_flops >= cost.params
+
+
+def test_optimizers_know_all_of_torch():
+    from luxmeter.model.optimizers import optimizer_names
+
+    named = {name if isinstance(name, str) else name.__name__.lower() for name in OPTIMIZERS}
+    assert set(optimizer_names()) == named | {"lbfgs", "sparseadam"}  # those two are refused, with a reason
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_a_product_with_a_scaled_sum(device):
+    net = Called(
+        lambda linear, x: torch.addmm(linear.bias, x, linear.weight, beta=0.5, alpha=2), nn.Linear(4, 4)
+    )
+    assert lux.analyze(net, torch.randn(3, 4), device=device).macs == 48
 
 
 @pytest.mark.parametrize("name", ["sgd", "sgd-momentum", "adam", "adamw"])

@@ -74,6 +74,13 @@ def test_an_error_of_the_model_itself_names_its_module():
         ({"input_size": "2,16:flaot32"}, "no-such-dtype"),
         ({"input_size": (2, 16), "dtype": "bf61"}, "no-such-dtype"),
         ({"input_size": (2, 16), "optimizer": "adamm"}, "no-such-optimizer"),
+        ({"input_size": (2, 16), "optimizer": "sparseadam"}, "optimizer-does-not-step"),
+        ({"inputs": torch.zeros(2, 16), "input_dtype": "float16"}, "input-dtype-without-size"),
+        ({"input_size": (2, 16), "loss": 3}, "bad-loss"),
+        ({"input_size": (2, 16), "loss": torch.sum, "backward": False}, "bad-loss"),
+        ({"input_size": (2, 16), "latency": 3}, "bad-batch-size"),
+        ({"input_size": (2, 16), "latency": [0]}, "bad-batch-size"),
+        ({"input_size": (2, 16), "latency": True, "device": "meta"}, "latency-without-data"),
         ({"input_size": (2, 16), "optimizer": "lbfgs"}, "optimizer-needs-data"),
         ({"input_size": (2, 16), "device": "gpu"}, "bad-device"),
     ],
@@ -102,3 +109,21 @@ def test_latency_on_meta_is_refused():
         net = mlp()
     with pytest.raises(UsageError, match="latency-without-data"):
         lux.analyze(net, input_size=(2, 16), latency=True)
+
+
+def test_a_fault_of_the_model_is_not_called_a_wrong_size():
+    def function(linear, x):
+        return linear(x).no_such_thing
+
+    with pytest.raises(UsageError, match=r"It raised AttributeError.*no_such_thing.*may be right") as caught:
+        lux.analyze(Called(function, torch.nn.Linear(4, 4)), input_size=(1, 4))
+    assert "Check the size" not in str(caught.value)
+
+
+def test_a_size_as_text_takes_the_type_beside_it():
+    net = nn.Embedding(10, 4)
+    for options in (
+        {"input_size": "2,7", "input_dtype": "int64"},
+        {"input_size": "2,7:int64", "input_dtype": "float32"},
+    ):
+        assert lux.analyze(net, **options).output_shapes == ((2, 7, 4),)

@@ -165,3 +165,50 @@ def test_wrapped_models_are_unwrapped():
         lux.analyze(nn.DataParallel(net), torch.randn(2, 16)).macs
         == lux.analyze(net, torch.randn(2, 16)).macs
     )
+
+
+class _Heavy(nn.Module):
+    """Much work of its own, with next to no parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Linear(16, 16)
+
+    def forward(self, x):
+        wide = x.repeat(32, 32)
+        for _ in range(8):
+            wide = torch.tanh(wide @ wide.mT[:, : wide.shape[0]] @ wide)
+        return self.scale(wide[: x.shape[0], :16])
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_compiled_parts_have_their_times_in_their_own_rows(device):
+    inner = nn.Sequential(nn.Linear(16, 16), _Heavy(), nn.ReLU())
+    model = nn.Sequential(nn.Linear(16, 16), torch.compile(inner, backend="eager"), nn.ReLU())
+    cost = lux.analyze(model, torch.randn(4, 16), latency=True, device=device, backward=False)
+    names = ["", "0", "1", "1.0", "1.1", "1.1.scale", "1.2", "2"]
+    assert [row.name for row in cost.modules] == names  # the shell of torch.compile has no row
+    assert [row.kind for row in cost.modules][2:5] == ["Sequential", "Linear", "_Heavy"]
+    times = {row.name: (row.time_ns, row.own_time_ns) for row in cost.modules}
+    assert all(whole is not None and own is not None for whole, own in times.values())
+    assert times[""][0] >= times["1"][0] >= times["1.1"][0] >= times["1.1.scale"][0] > 0
+    assert max(times, key=lambda name: times[name][1]) == "1.1"
+
+
+def test_compiling_is_not_part_of_the_latency_of_a_compiled_model(monkeypatch):
+    from luxmeter.model import latency
+
+    compiled, measured = [], []
+    real = latency.measure
+    monkeypatch.setattr(
+        latency, "measure", lambda work, **options: measured.append(1) or real(work, **options)
+    )
+
+    def backend(graph, examples):
+        compiled.append(len(measured))
+        return graph.forward
+
+    model = torch.compile(mlp(), backend=backend, dynamic=False)
+    cost = lux.analyze(model, torch.randn(2, 16), latency=[2, 4])
+    assert compiled == [0, 1]  # for each batch size, before its times are taken
+    assert [b.batch for b in cost.latency.batches] == [2, 4]

@@ -160,6 +160,19 @@ def test_command_shows_writes_and_compares(command):
     assert together["comparison"]["quantities"]["MACs"]["ratios"] == [1.0, 4.0]
 
 
+def test_command_writes_a_file_for_each_model(command):
+    others = ["-a", "somenets:Large", "-a", "somenets.py:Large"]
+    command(
+        "somenets:small", "-i", "1,7:int64", *others, "--csv", "m.csv", "--html", "m.html", "--forward-only"
+    )
+    assert [Path(name).read_text().splitlines()[1].split(",")[4] for name in ("m.csv", "m-Large.csv")] == [
+        "60",
+        "152",
+    ]
+    assert Path("m-Large-2.csv").read_text() == Path("m-Large.csv").read_text()
+    assert "Large" in Path("m-Large.html").read_text() and Path("m-Large-2.html").exists()
+
+
 def test_command_takes_named_inputs_built_models_and_latency(command):
     assert "16 MACs" in command("somenets:made", "-i", "input=1,4", "--depth", "0")
     timed = json.loads(command("somenets:made", "-i", "2,4", "--batch", "1", "--batch", "3", "--json"))
@@ -177,6 +190,9 @@ def test_command_takes_named_inputs_built_models_and_latency(command):
         (["somenets:torch", "-i", "1,4"], "bad-factory"),
         (["somenets:small", "-i", "1,7"], "input_dtype"),
         (["somenets:small", "-i", "1,7", "-i", "x=1,7"], "inputs-twice"),
+        (["somenets:made", "-i", "1,4", "--batch", "0"], "bad-batch-size"),
+        (["somenets:made", "-i", "1,4", "--latency", "--device", "meta"], "latency-without-data"),
+        (["somenets:made", "-i", "1,4", "--optimizer", "sparseadam"], "optimizer-does-not-step"),
     ],
 )
 def test_command_says_what_is_wrong(command, args, message):

@@ -85,7 +85,11 @@ def test_zen_of_any_model(tmp_path: Path) -> None:
         (["zen", START, "--score", "naswoot"], "Did you mean 'naswot'"),
         (["zen", START, "--score", "naswot", "--mode", "published"], "--mode was given, and naswot has none"),
         (["zen", START, "--score", "synflow", "--repeat", "0"], "repeat is 0"),
+        (["zen", "nets.py:small", "--classes", "10"], "--classes was given with nets.py:small"),
+        (["zen", "nofile.txt"], "'nofile.txt' is no structure string, and there is no such file"),
+        (["search", "nofile.txt"], "no such file"),
         (["search"], "no structure to start from"),
+        (["search", "--resume", "latest", "--params", "5", "--se"], "--params, --se was given"),
         (["search", START, "--resume", "latest"], "not both"),
     ],
 )

@@ -44,7 +44,8 @@ def analyze(
     without data (`device="meta"`), and for real only where it looks at values (`device="auto"`) or on `"cpu"`.
     FLOPs are twice the MACs and element-wise work. `dtype` analyses the model as if its weights had that type.
     A training step is counted when something of it is first looked at; until then the result holds on to the model
-    (`backward=True` counts it at once, `backward=False` never). `optimizer`, a name, class or instance, adds its state.
+    (`backward=True` counts it at once, `backward=False` never, nor an optimizer). `optimizer`, a name, class or instance,
+    adds its state; `loss` turns the result into what backward starts from.
     `latency=True` measures forward passes in evaluation; `latency=[1, 8, 32]` for each of these batch sizes.
     The model, its gradients, hooks, buffers and mode, and the process's random state stay as they were.
     """
@@ -53,6 +54,20 @@ def analyze(
     if device not in ("auto", "meta", "cpu"):
         raise UsageError(
             "bad-device", f"device={device!r} is not known here.", "Say 'auto', 'meta' or 'cpu'."
+        )
+    if latency and device == "meta":
+        raise UsageError(
+            "latency-without-data",
+            "Latency was asked for with device='meta', which never computes.",
+            "Leave the device out, or the latency.",
+        )
+    if loss is not None and (not callable(loss) or backward is False):
+        raise UsageError(
+            "bad-loss",
+            f"loss={loss!r:.80} is no function."
+            if not callable(loss)
+            else "A loss was given, and backward=False counts no backward pass.",
+            "Give a function of the model's result that returns a tensor with one element, or no loss.",
         )
     call = arguments_for(inner, inputs, kwargs=kwargs, input_size=input_size, input_dtype=input_dtype)
     wanted = None if dtype is None else dtype_named(dtype)
@@ -68,9 +83,9 @@ def analyze(
     if backward is not None or loss is not None:
         later()
     if latency:
-        from luxmeter.model.latency import measured
+        from luxmeter.model.latency import batch_sizes_in, measured
 
-        sizes = () if latency is True else tuple(latency)
+        sizes = () if latency is True else batch_sizes_in(latency)
         outer = inner if isinstance(inner, _FunctionModel) else model
         cost = measured(cost, inner, outer, call, batch_sizes=sizes, dtype=wanted)
     cost.fill(seconds=time.perf_counter() - started)
@@ -120,11 +135,10 @@ def _has_data(model: nn.Module) -> bool:
 def _needs_data(model: nn.Module) -> bool:
     """Whether parts of the model cannot run without data: scripts and packed (quantised) weights."""
     modules = [module for _, module in every_place(model)]
-    kinds = {type(module) for module in modules}
     return any(
         issubclass(kind, torch.jit.ScriptModule) or kind.__module__.startswith("torch.ao.nn.q")
-        for kind in kinds
-    ) or any("_packed_params" in m._modules or "_packed_params" in m.__dict__ for m in modules)
+        for kind in set(map(type, modules))
+    ) or any("_packed_params" in (own := m.__dict__) or "_packed_params" in own["_modules"] for m in modules)
 
 
 def _somewhere(

@@ -52,17 +52,22 @@ def arguments_for(
             "Both inputs and input_size were given.",
             "Give the tensors as inputs, or their sizes as input_size.",
         )
+    if input_dtype is not None and input_size is None:
+        raise UsageError(
+            "input-dtype-without-size",
+            f"input_dtype={input_dtype!r} was given without input_size: there is nothing to make of that type.",
+            "Give input_size with it; tensors given as inputs have their own type.",
+        )
     if input_size is not None:
         inputs = from_sizes(input_size, dtype=None if input_dtype is None else dtype_named(input_dtype))
     named = dict(kwargs or {})
-    signature = _signature(model)
     if isinstance(inputs, Mapping):
-        if _takes(signature, (), {**inputs, **named}):
+        if _takes(model, (), {**inputs, **named}):
             return CallArguments((), {**inputs, **named})
         return CallArguments((inputs,), named)
     if isinstance(inputs, list | tuple) and not hasattr(inputs, "_fields"):
         # A tuple is the arguments; a list is, too, unless the model takes one list.
-        as_one = isinstance(inputs, list) and not _takes(signature, tuple(inputs), named)
+        as_one = isinstance(inputs, list) and not _takes(model, tuple(inputs), named)
         return CallArguments((inputs,) if as_one else tuple(inputs), named)
     return CallArguments(() if inputs is None else (inputs,), named)
 
@@ -70,7 +75,7 @@ def arguments_for(
 def from_sizes(size: Any, *, dtype: torch.dtype | None) -> Any:
     """Tensors without data for a size (1, 3, 224, 224), several of them, a mapping of names, or text `1,128:int64`."""
     if isinstance(size, str):
-        return parse_size(size)
+        return parse_size(size, dtype=dtype)
     if isinstance(size, Mapping):
         return {name: from_sizes(one, dtype=dtype) for name, one in size.items()}
     if isinstance(size, torch.Size) or (isinstance(size, Sequence) and all(_is_int(n) for n in size)):
@@ -84,9 +89,9 @@ def from_sizes(size: Any, *, dtype: torch.dtype | None) -> Any:
     )
 
 
-def parse_size(text: str) -> torch.Tensor:
-    """`1,3,224,224` or `1x128:int64` -> a tensor without data."""
-    numbers, _, dtype = text.partition(":")
+def parse_size(text: str, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """`1,3,224,224` or `1x128:int64` -> a tensor without data; `dtype` where the text names none."""
+    numbers, _, named = text.partition(":")
     parts = numbers.strip().strip("()[]").replace("x", ",").split(",")
     try:
         size = tuple(int(part) for part in parts)
@@ -96,7 +101,7 @@ def parse_size(text: str) -> torch.Tensor:
             f"The size {text!r} has a part that is no whole number.",
             "Write it like 1,3,224,224, with a type behind a colon if it is not float32: 1,128:int64.",
         ) from None
-    return _empty(size, dtype_named(dtype) if dtype else torch.float32)
+    return _empty(size, dtype_named(named) if named else dtype or torch.float32)
 
 
 def _empty(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -169,15 +174,10 @@ def _is_fake(value: torch.Tensor) -> bool:
     return type(value).__name__ == "FakeTensor"
 
 
-def _signature(model: nn.Module) -> inspect.Signature | None:
+def _takes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     try:
-        return inspect.signature(model.forward)
+        signature = inspect.signature(model.forward)
     except (TypeError, ValueError):
-        return None
-
-
-def _takes(signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    if signature is None:
         return not kwargs
     try:
         signature.bind(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,18 @@ from luxmeter.operators.timer import measure
 
 MODULE_RUNS = 15
 _MODULE_BUDGET_S = 3.0
+
+
+def batch_sizes_in(latency: Any) -> tuple[int, ...]:
+    """The batch sizes that `latency=` asks for."""
+    sizes = tuple(latency) if isinstance(latency, Sequence) and not isinstance(latency, str) else None
+    if sizes is None or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sizes):
+        raise UsageError(
+            "bad-batch-size",
+            f"latency={latency!r} asks for no batch sizes.",
+            "Say True, or give a list of whole numbers from 1 on: [1, 8, 32].",
+        )
+    return sizes
 
 
 def measured(
@@ -76,6 +89,10 @@ def _one(
     outer: Callable[..., Any], call: CallArguments, batch: int, dtype: torch.dtype | None, budget_s: float
 ) -> BatchLatency:
     ready = prepared(call, on_meta=False, dtype=dtype)
+    if "torch._dynamo" in sys.modules:
+        outer(
+            *ready.args, **ready.kwargs
+        )  # the first call of a compiled model compiles it, for each batch size
     result = measure(lambda: outer(*ready.args, **ready.kwargs), budget_s=budget_s, sync=_sync(ready))
     times_ns = tuple(t * 1e9 for t in result.times_s)
     return BatchLatency(

@@ -34,24 +34,28 @@ class Lifetimes:
         storage = _storage(tensor)
         if storage is None:
             return 0
-        key, held = storage._cdata, self._held
-        if key in held:
+        if storage._cdata in self._held:
             return 0
         size_bytes = int(storage.nbytes())
         if not size_bytes:
             return 0
-        self.made_bytes += size_bytes
+        self.fresh(storage, size_bytes, size_bytes, size_bytes)
+        return size_bytes
+
+    def fresh(self, storage: Any, size_bytes: int, made_bytes: int, rise_bytes: int) -> None:
+        """Count a new storage that came out of work that made `made_bytes` and went up by `rise_bytes` meanwhile."""
+        self.made_bytes += made_bytes
+        if self.live_bytes + rise_bytes > self.peak_bytes:
+            self.peak_bytes = self.live_bytes + rise_bytes
         self.live_bytes += size_bytes
-        if self.live_bytes > self.peak_bytes:
-            self.peak_bytes = self.live_bytes
+        key = storage._cdata
 
         def gone(_: object, self: Lifetimes = self, key: int = key, size_bytes: int = size_bytes) -> None:
             self.live_bytes -= size_bytes
             self._held.pop(key, None)
 
         # A storage keeps its Python object as long as it lives, so this weak reference ends when the memory does.
-        held[key] = weakref.ref(storage, gone)
-        return size_bytes
+        self._held[key] = weakref.ref(storage, gone)
 
 
 def _storage(tensor: torch.Tensor) -> Any | None:

@@ -31,8 +31,14 @@ def explain(model: nn.Module, problem: BaseException) -> UsageError:
         f"{where} wanted {wanted} and got {got or 'no tensor'}."
         if wanted
         else f"{where} got {got or 'no tensor'} and stopped.",
-        f"{_advice(module, args)}torch said: {reason}.",
+        f"{_advice(module, args)}torch said: {reason}."
+        if isinstance(problem, _OF_SIZES)
+        else f"It raised {reason}: look there first, the size of the input may be right.",
     )
+
+
+# What torch raises for sizes and types that do not fit; anything else is more likely a fault of the model itself.
+_OF_SIZES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
 
 
 def _size(shape: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.model.counter import Counter
@@ -100,10 +101,15 @@ def step_on(weights: Iterable[Weight], optimizer: Any) -> OptimizerCost:
         for twin in twins:
             twin.grad = torch.empty_like(twin)
         lifetimes.set_aside([*twins, *(t.grad for t in twins if t.grad is not None)])
-        made.step(*_closure_for(made))  # the first makes the state
-        lifetimes.set_aside(_states(made))
-        with Counter(watch, lifetimes):
-            made.step()
+        closure = _closure_for(made)
+        try:
+            with _AnyValue():
+                made.step(*closure)  # the first makes the state
+            lifetimes.set_aside(_states(made))
+            with Counter(watch, lifetimes), _AnyValue():
+                made.step()
+        except Exception as problem:
+            raise _does_not_step(name, problem) from problem
     states = _states(made)
     state_bytes = sum(t.numel() * t.element_size() for t in {id(t): t for t in states}.values())
     flops = sum(totals[2] for totals in watch.root.costs.values())
@@ -166,15 +172,42 @@ def training_memory(params: int, trainable: int, tensors: int) -> tuple[Training
     return tuple(rows)
 
 
+class _AnyValue(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Some optimizers look at a norm to set their pace: any will do, what they keep does not depend on it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the guard would import the whole compiler at the first operator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
+            return 1.0 if args[0].is_floating_point() else 1
+        return func(*args, **(kwargs or {}))
+
+
+def _does_not_step(name: str, problem: Exception) -> UsageError:
+    return UsageError(
+        "optimizer-does-not-step",
+        f"{name} makes no step on the parameters of this model: {str(problem).splitlines()[0][:200].rstrip('. ')}.",
+        "Give another optimizer, or None (on the command line: none) to leave its state out.",
+    )
+
+
 def _made(name: str, make: Callable[..., Any], twins: list[nn.Parameter]) -> torch.optim.Optimizer:
     if name == "muon":  # takes matrices only
         twins[:] = [t for t in twins if t.dim() == 2]
     try:
-        return make(twins)  # type: ignore[no-any-return]
-    except TypeError as problem:
-        if "lr" not in str(problem):
-            raise
-        return make(twins, lr=0.01)  # type: ignore[no-any-return]
+        try:
+            return make(twins)  # type: ignore[no-any-return]
+        except TypeError as problem:
+            if "lr" not in str(problem):
+                raise
+            return make(twins, lr=0.01)  # type: ignore[no-any-return]
+    except Exception as problem:
+        raise _does_not_step(name, problem) from problem
 
 
 def _closure_for(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from luxmeter.model.counter import AttentionSeen, Counter, Unknown
 from luxmeter.model.inputs import CallArguments, prepared
+from luxmeter.model.leaves import Leaves
 from luxmeter.model.lifetimes import Lifetimes
 from luxmeter.model.optimizers import Weight
 from luxmeter.model.places import Places, every_place
@@ -70,12 +71,22 @@ def _run(
     result = Pass(watch, on_meta)
     lifetimes = Lifetimes()
     in_training = training if train_mode is None else train_mode
+    counter = Counter(watch, lifetimes, stop_at_attention=on_meta and not fused)
+    leaves = Leaves(counter, modes=int(fused)) if on_meta and not training else None
     with ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(process_as_it_was())
         twins = stack.enter_context(
-            standing_in(model, watch, on_meta=on_meta, training=in_training, dtype=dtype, gradients=training)
+            standing_in(
+                model,
+                watch,
+                on_meta=on_meta,
+                training=in_training,
+                dtype=dtype,
+                gradients=training,
+                leaves=leaves,
+            )
         )
         torch.set_grad_enabled(training)
         watch.begin()
@@ -88,10 +99,11 @@ def _run(
         result.buffer_bytes = lifetimes.set_aside(twins.values())
         result.input_bytes = lifetimes.set_aside(tensors_in((ready.args, ready.kwargs)))
         watch.begin()
-        counter = Counter(watch, lifetimes, stop_at_attention=on_meta and not fused)
         if fused:
             stack.enter_context(_FusedAttention())
         with counter:
+            if leaves is not None:
+                leaves.ready = True
             output = model(*ready.args, **ready.kwargs)
             result.output_shapes = shapes_of(output)
             result.saved_bytes = lifetimes.live_bytes
@@ -108,18 +120,22 @@ def _note_tensors(model: nn.Module, result: Pass) -> None:
     """Sizes of parameters and buffers as they are after the run: lazy ones exist only now."""
     result.places = every_place(model)
     params, buffers = result.params, result.buffers
+    kinds = {type(module) for _, module in result.places}
+    scripts = {kind for kind in kinds if issubclass(kind, torch.jit.ScriptModule)}
+    packed = {kind for kind in kinds if kind.__module__.startswith("torch.ao.nn.quantized")}
     for prefix, module in result.places:
         dotted = f"{prefix}." if prefix else ""
-        if isinstance(module, torch.jit.ScriptModule):
+        if type(module) in scripts:
             _note_script(module, dotted, result)
             continue
-        for name, p in module._parameters.items():
+        attributes = module.__dict__
+        for name, p in attributes["_parameters"].items():
             if p is not None:
                 params[dotted + name] = Weight(id(p), tuple(p.shape), p.dtype, p.requires_grad)
-        for name, b in module._buffers.items():
+        for name, b in attributes["_buffers"].items():
             if b is not None:
                 buffers[dotted + name] = (id(b), b.numel())
-        if type(module).__module__.startswith("torch.ao.nn.quantized"):
+        if type(module) in packed:
             _note_packed(module, dotted, result)
 
 

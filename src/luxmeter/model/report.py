@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING
 from luxmeter.model.hotspots import Share, shares
 from luxmeter.model.records import ModelCost, ModuleCost
 from luxmeter.render.amounts import amount, size, span
+from luxmeter.render.tables import console_to
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,10 +31,8 @@ def show(
     memory: bool = False,
 ) -> None:
     """Print the whole report; with `memory`, also what training needs by optimizer."""
-    from rich.console import Console
-
     out = stream if stream is not None else sys.stdout
-    console = Console(file=out, width=width or (None if out.isatty() else 140), highlight=False, markup=False)
+    console = console_to(out, width=width or (None if out.isatty() else 140))
     for line in summary_lines(cost):
         console.print(line)
     console.print()

@@ -200,7 +200,7 @@ def _layer_norm_backward(
     return ("several", (_dense(x.shape, x.dtype), width, width))
 
 
-def _addmm(bias: Any, left: Any, right: Any) -> Form | None:
+def _addmm(bias: Any, left: Any, right: Any, **_: Any) -> Form | None:
     if (
         left.shape[1] != right.shape[0]
         or left.dtype not in _FLOATS

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from luxmeter.model.counter import SMALL
+from luxmeter.model.leaves import Leaves
 from luxmeter.model.places import every_place, first_places
 from luxmeter.model.watch import Watch
 from luxmeter.operators.timer import without_collecting
@@ -39,14 +40,16 @@ def standing_in(
     training: bool,
     dtype: torch.dtype | None,
     gradients: bool = True,
+    leaves: Leaves | None = None,
 ) -> Iterator[_Twins]:
     """Inside, `model` runs on stand-ins; yields them by the identity of what they stand for.
 
-    Without `gradients`, what has no data anyway stands for itself.
+    Without `gradients`, what has no data anyway stands for itself. With `leaves`, layers seen before are not run.
     """
     modules = [module for _, module in first_places(every_place(model))]
     as_it_is = training and model.training  # parts that were frozen for training stay so
-    scripted = [isinstance(m, torch.jit.ScriptModule) for m in modules]
+    scripts = {kind for kind in set(map(type, modules)) if issubclass(kind, torch.jit.ScriptModule)}
+    scripted = [type(m) in scripts for m in modules]
     before: list[_Memory | _ScriptMemory] = [
         _ScriptMemory(m, training) if script else _Memory(m)
         for m, script in zip(modules, scripted, strict=True)
@@ -71,8 +74,10 @@ def standing_in(
             _swap_plain(attributes, twins)
             if watch is None:
                 continue
-            attributes["forward"] = watch.wrap(index, module.forward)
-            if hooks_everywhere or any(map(attributes.get, _HOOKS)):  # their work is the module's, too
+            hooked = hooks_everywhere or any(map(attributes.get, _HOOKS))
+            layer = leaves.wrap(index, module, attributes) if leaves is not None and not hooked else None
+            attributes["forward"] = layer or watch.wrap(index, module.forward)
+            if hooked:  # their work is the module's, too
                 attributes["_call_impl"] = watch.wrap_call(index, module._call_impl)
         yield twins
     finally:
@@ -128,11 +133,11 @@ class _Memory:
         self._module = module
         self._kind = type(module)
         self._attributes = own = module.__dict__
-        containers = [value for value in own.values() if value.__class__ in _CONTAINERS]
         self._full: list[Any] = []
         self._empty: list[Any] = []
-        for container in containers:
-            (self._full if container else self._empty).append(container)
+        for value in own.values():
+            if value.__class__ in _CONTAINERS:
+                (self._full if value else self._empty).append(value)
         self._before = [value.copy() for value in self._full]
         object.__setattr__(module, "__dict__", own.copy())
 
@@ -140,8 +145,8 @@ class _Memory:
         if type(self._module) is not self._kind:  # lazy modules become what they stand for
             self._module.__class__ = self._kind
         object.__setattr__(self._module, "__dict__", self._attributes)
-        for container in self._empty:
-            if container:
+        if any(self._empty):
+            for container in self._empty:
                 container.clear()
         for container, inside in zip(self._full, self._before, strict=True):
             if isinstance(container, list):
@@ -151,7 +156,7 @@ class _Memory:
                 container.update(inside)
 
 
-_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, list, set))
+_CONTAINERS: frozenset[Any] = frozenset((dict, OrderedDict, defaultdict, list, set))
 
 
 class _ScriptMemory:
@@ -241,12 +246,13 @@ def _keeps_data(tensor: torch.Tensor) -> bool:
 def _swap_plain(attributes: dict[str, Any], twins: _Twins) -> None:
     """Parameters that a module also keeps in a plain list or attribute (recurrent layers do)."""
     changed: dict[str, Any] = {}
-    for name, value in attributes.items():
+    for name in attributes.keys() - _OF_EVERY_MODULE:
+        value = attributes[name]
         kind = value.__class__
-        if kind in _SCALARS or name in _OF_EVERY_MODULE:
+        if kind in _SCALARS:
             continue
         if kind is list or kind is tuple:
-            if any(isinstance(v, torch.Tensor) for v in value if v.__class__ not in _SCALARS):
+            if not _SCALARS.issuperset(map(type, value)) and any(isinstance(v, torch.Tensor) for v in value):
                 changed[name] = kind(_swapped(v, twins) for v in value)
         elif kind is dict:
             if any(isinstance(v, torch.Tensor) for v in value.values()):

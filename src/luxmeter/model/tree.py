@@ -112,39 +112,42 @@ def _walk(node: CallNode) -> Iterator[CallNode]:
 
 def sums_of(root: CallNode, *, backward: bool) -> Sums:
     """Own and total costs of every module; a module inside itself is counted once in its total."""
-    own: _Totals = defaultdict(lambda: [0, 0, 0, 0])
-    total: _Totals = defaultdict(lambda: [0, 0, 0, 0])
-    calls: dict[int, int] = defaultdict(int)
-    made: dict[int, int] = defaultdict(int)
-
-    def visit(node: CallNode, above: frozenset[int]) -> tuple[int, int, int, int, int]:
-        n = macs = flops = moved = 0
-        made_bytes = node.made_bytes
-        index = node.index
-        for (_, back), totals in node.costs.items():
-            if back is backward:
-                n += totals[0]
-                macs += totals[1]
-                flops += totals[2]
-                moved += totals[3]
-        _add(own[index], n, macs, flops, moved)
-        if node.children:
-            inside = above | {index}
-            for child in node.children.values():
-                below = visit(child, inside)
-                n, macs, flops = n + below[0], macs + below[1], flops + below[2]
-                moved, made_bytes = moved + below[3], made_bytes + below[4]
-        calls[index] += node.calls
-        if index not in above:
-            _add(total[index], n, macs, flops, moved)
-            made[index] += made_bytes
-        return n, macs, flops, moved, made_bytes
-
-    visit(root, frozenset())
-    return Sums(own, total, calls, made)
+    sums = Sums({}, {}, {}, {})
+    _visit(root, frozenset(), backward, sums)
+    return sums
 
 
-def _add(totals: list[int], calls: int, macs: int, flops: int, moved: int) -> None:
+def _visit(
+    node: CallNode, above: frozenset[int], backward: bool, sums: Sums
+) -> tuple[int, int, int, int, int]:
+    n = macs = flops = moved = 0
+    made_bytes = node.made_bytes
+    index = node.index
+    for (_, back), totals in node.costs.items():
+        if back is backward:
+            n += totals[0]
+            macs += totals[1]
+            flops += totals[2]
+            moved += totals[3]
+    _add(sums.own, index, n, macs, flops, moved)
+    if node.children:
+        inside = above | {index}
+        for child in node.children.values():
+            below = _visit(child, inside, backward, sums)
+            n, macs, flops = n + below[0], macs + below[1], flops + below[2]
+            moved, made_bytes = moved + below[3], made_bytes + below[4]
+    sums.calls[index] = sums.calls.get(index, 0) + node.calls
+    if index not in above:
+        _add(sums.total, index, n, macs, flops, moved)
+        sums.made_bytes[index] = sums.made_bytes.get(index, 0) + made_bytes
+    return n, macs, flops, moved, made_bytes
+
+
+def _add(all_totals: _Totals, index: int, calls: int, macs: int, flops: int, moved: int) -> None:
+    totals = all_totals.get(index)
+    if totals is None:
+        all_totals[index] = [calls, macs, flops, moved]
+        return
     totals[0] += calls
     totals[1] += macs
     totals[2] += flops

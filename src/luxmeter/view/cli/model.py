@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         against: list[str] = typer.Option(
             [], "--against", "-a", help="Another factory to put beside it. Repeat for several."
         ),
-        depth: int = typer.Option(2, "--depth", "-d", help="How deep the tree is shown."),
+        depth: int = typer.Option(2, "--depth", "-d", min=0, help="How deep the tree is shown."),
         dtype: str = typer.Option("", "--dtype", help="As if the weights had this type: bfloat16, float16."),
         optimizer: str = typer.Option(
             "adamw", "--optimizer", help="Whose state is counted: sgd, adam, adafactor, none."
@@ -43,15 +43,21 @@ def register(app: typer.Typer) -> None:
         device: str = typer.Option(
             "auto", "--device", help="auto, meta (never compute) or cpu (run for real)."
         ),
-        forward_only: bool = typer.Option(False, "--forward-only", help="Leave the training step out."),
+        forward_only: bool = typer.Option(
+            False, "--forward-only", help="Leave the training step and the optimizer out."
+        ),
         latency: bool = typer.Option(False, "--latency", help="Measure forward passes too."),
         batch: list[int] = typer.Option(
             [], "--batch", "-b", help="Measure latency for this batch size too. Repeat."
         ),
         memory: bool = typer.Option(False, "--memory", help="Show what training needs, by optimizer."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
-        csv: Path | None = typer.Option(None, "--csv", help="Write one line a module to this file."),
-        html: Path | None = typer.Option(None, "--html", help="Write a page to this file."),
+        csv: Path | None = typer.Option(
+            None, "--csv", help="Write one line a module to this file (models put beside it: FILE-name.csv)."
+        ),
+        html: Path | None = typer.Option(
+            None, "--html", help="Write a page to this file (models put beside it: FILE-name.html)."
+        ),
     ) -> None:
         """What a model costs: parameters, MACs, FLOPs, memory, and on request latency. Nothing is computed otherwise."""
         from luxmeter.model.analyze import analyze
@@ -73,11 +79,22 @@ def register(app: typer.Typer) -> None:
                 costs.append(
                     analyze(_built(one, meta=False), given, name=name, **options)
                 )  # it looks at values
-        for path, write in ((csv, costs[0].to_csv), (html, costs[0].to_html)):
-            if path is not None:
-                write(path)
-                sys.stderr.write(f"wrote {path}\n")
+        for number, cost in enumerate(costs):
+            for path, write in ((csv, cost.to_csv), (html, cost.to_html)):
+                if path is not None:
+                    target = _beside(path, number, [c.name for c in costs])
+                    write(target)
+                    sys.stderr.write(f"wrote {target}\n")
         _shown(costs, depth=depth, as_json=as_json, memory=memory)
+
+
+def _beside(path: Path, number: int, names: list[str]) -> Path:
+    """The file of one of several models: the first has the path as it was given, the others their name in it."""
+    if number == 0:
+        return path
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in names[number])
+    twice = names[number] in names[:number]
+    return path.with_name(f"{path.stem}-{name}{f'-{number}' if twice else ''}{path.suffix}")
 
 
 def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -> None:

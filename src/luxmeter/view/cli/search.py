@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
         "go on: luxmeter search --resume latest --generations 32"
     )
     def search(
+        ctx: typer.Context,
         start: str = typer.Argument("", help="The structure string to start from, or a file that holds one."),
         params: float | None = typer.Option(None, help="Most parameters: 1e6."),
         flops: float | None = typer.Option(None, help="Most multiply-adds of one image: 400e6."),
@@ -52,6 +53,7 @@ def register(app: typer.Typer) -> None:
                     "A search that goes on has its start already.",
                     "Give --resume or a structure, not both.",
                 )
+            _refuse_changes(ctx)
             result = plainnet.resume_search(_state_file(resume), generations=generations)
         else:
             if not start:
@@ -75,6 +77,26 @@ def register(app: typer.Typer) -> None:
                 ),
             )
         _show(result, top=top, as_json=as_json)
+
+
+_GOES_ON_WITH = ("start", "resume", "generations", "top", "as_json")
+
+
+def _refuse_changes(ctx: typer.Context) -> None:
+    """A search that goes on keeps its budgets and options: saying others would mean nothing."""
+    said = [
+        param.opts[0]
+        for param in ctx.command.params
+        if param.name is not None
+        and param.name not in _GOES_ON_WITH
+        and getattr(ctx.get_parameter_source(param.name), "name", "") == "COMMANDLINE"
+    ]
+    if said:
+        raise UsageError(
+            "search-start",
+            f"A search that goes on keeps its budgets and options, and {', '.join(said)} was given.",
+            "Leave it out, or start a new search from the best structure so far.",
+        )
 
 
 def _state_file(reference: str) -> Path:

@@ -48,6 +48,12 @@ def register(app: typer.Typer) -> None:
 
         size = numbers(input_size)
         if ":" in structure and "(" not in structure:
+            if se or classes is not None:
+                raise UsageError(
+                    "score-options",
+                    f"{'--se' if se else '--classes'} was given with {structure}, which makes its model itself.",
+                    "It is for structure strings: leave it out.",
+                )
             net = _built(structure, meta=False)
         else:
             net = PlainNet(structure_text(structure), num_classes=classes, use_se=se)
@@ -114,9 +120,15 @@ def numbers(text: str) -> tuple[int, ...]:
 
 def structure_text(given: str) -> str:
     """The structure itself, or what the file of that name holds."""
-    if "(" not in given and Path(given).is_file():
-        return Path(given).read_text(encoding="utf-8")
-    return given
+    if "(" in given:
+        return given
+    if not Path(given).is_file():
+        raise UsageError(
+            "no-structure",
+            f"{given!r} is no structure string, and there is no such file.",
+            "Write blocks as Name(...) one after another, or name a file that holds them.",
+        )
+    return Path(given).read_text(encoding="utf-8")
 
 
 def facts_of(net: nn.Module, size: tuple[int, ...]) -> dict[str, int | str]:

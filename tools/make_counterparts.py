@@ -3,8 +3,9 @@
     .venv-mindspore/bin/python tools/make_counterparts.py [--only PATTERN] [--check]
 
 Names are found by rule (the same name in mint, ops, Tensor, nn) or by hand (counterparts_by_hand.py); whatever is
-found is run beside torch on torch's own test samples, in processes that may die. Takes some minutes. Needs the
-package expecttest. `--check` writes nothing and says what would change.
+found is run beside torch on torch's own test samples, in processes that may die. Takes six minutes on two cores. Needs
+the package expecttest, which `make mindspore` installs. `--check` writes nothing, says what would change, and exits with
+1 if that is more than which wrong values a differing operator gives.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="an interpreter with torch and mindspore")
     parser.add_argument("--most", type=int, default=16, help="samples of each operator")
     parser.add_argument(
-        "--check", action="store_true", help="write nothing, exit with 1 if something would change"
+        "--check", action="store_true", help="write nothing, exit with 1 if it would say something else"
     )
     options = parser.parse_args()
     before: dict[str, Any] = json.loads(DATA.read_text())["operators"] if DATA.exists() else {}
@@ -151,8 +152,13 @@ def main() -> None:
     sys.stdout.write(f"{dict(Counter(e['status'] for e in after.values()))}, {len(changed)} changed\n")
     if options.check:
         sys.stdout.write("".join(f"{op}: {before.get(op)} -> {after.get(op)}\n" for op in changed))
-        sys.exit(bool(changed))
+        sys.exit(any(matters(before.get(op), after.get(op)) for op in changed))
     save(DATA, versions, after)
+
+
+def matters(before: dict[str, Any] | None, after: dict[str, Any] | None) -> bool:
+    """Whether a change says something: some kernels read memory that nobody wrote, and are wrong otherwise each time."""
+    return before is None or after is None or not before["status"] == after["status"] == "value"
 
 
 def save(path: Path, versions: dict[str, str], entries: dict[str, Any]) -> None:

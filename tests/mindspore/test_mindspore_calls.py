@@ -21,7 +21,7 @@ import mindspore as ms
 from luxmeter.calls import frameworks, patch
 from luxmeter.calls.targets import mindspore as targets
 from luxmeter.calls.targets.torch_classes import subclasses
-from luxmeter.errors import MissingExtraError
+from luxmeter.errors import LuxmeterWarning, MissingExtraError, forget_warnings
 from mindspore import Tensor, mint, nn, ops
 
 X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
@@ -273,7 +273,27 @@ def test_an_import_that_fails_is_told_in_one_line(tmp_path: Path):
 
 
 def test_a_numpy_that_is_too_new_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "2.4.6")
-    error = frameworks._unusable(ImportError("cannot import name"))
-    assert isinstance(error, MissingExtraError) and error.slug == "mindspore-numpy"
-    assert "numpy 2.4.6" in str(error) and "numpy<2" in str(error) and "\n" not in error.what
+    """MindSpore's import succeeds with numpy 2; what it is asked to do first fails. It is not asked."""
+    monkeypatch.setattr(np, "__version__", "2.4.6")
+    with pytest.raises(MissingExtraError, match="mindspore-numpy") as caught:
+        lux.trace(framework="mindspore").start()
+    assert f"MindSpore {ms.__version__} needs numpy 1" in str(caught.value)
+    assert "numpy 2.4.6" in str(caught.value) and "numpy<2" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_with_the_wrong_numpy_torch_is_traced_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(np, "__version__", "2.4.6")
+    forget_warnings()
+    with pytest.warns(LuxmeterWarning, match="MindSpore are not timed.*numpy 2.4.6.*framework-not-traced"):
+        trace = lux.trace().start()
+    ops.relu(Tensor(X))
+    torch.relu(torch.ones(2))
+    trace.stop()
+    assert {row.framework for row in trace.table()} == {"torch"}
+
+
+def test_a_mindspore_of_tomorrow_may_take_numpy_2(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(np, "__version__", "2.4.6")
+    monkeypatch.setattr(ms, "__version__", "2.11.0")
+    assert frameworks.import_mindspore() is ms

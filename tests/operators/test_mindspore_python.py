@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from luxmeter.errors import LuxmeterError, MissingExtraError
 from luxmeter.operators.counterparts import counterpart_of, counterparts, interpreter
 from luxmeter.operators.counterparts.interpreter import mindspore_python
-from luxmeter.operators.rows import Row
+from luxmeter.operators.rows import BenchResult, Row
 from luxmeter.operators.side_by_side import side_by_side, table_of
 
 
@@ -109,3 +110,25 @@ def test_pairs_and_their_table() -> None:
     assert columns[3:5] == ["eager us", "mindspore us"]
     assert lines[0][3:7] == ["10 [9, 11]", "25 [24, 26]", "2.50", "5.0e-01"]
     assert table_of([])[1] == []
+
+
+def test_a_benchmark_of_both_shows_them_beside_each_other() -> None:
+    both = (row("torch.add", "eager", 10.0), row("torch.add", "mindspore", 4000.0))
+    columns, lines = BenchResult(both).table()
+    assert columns == ["op", "signature", "dtype", "eager us", "mindspore us", "ratio", "max error", "remark"]
+    assert lines == [["add", "f32[2]", "fp32", "10 [9, 11]", "4000 [3999, 4001]", "400.00", "", ""]]
+    # A third backend, or one that lacks a case: one line a measurement, so that none is lost.
+    for rows in ((*both, row("torch.add", "compile", 5.0)), (*both, row("torch.mul", "eager", 5.0))):
+        columns, lines = BenchResult(rows).table()
+        assert len(lines) == 3 and "backend" in columns
+
+
+def test_pairs_at_several_scales_say_which() -> None:
+    rows = [
+        replace(row("torch.add", backend, 10.0), scale=scale, threads=2)
+        for scale in ("batch=1", "batch=8")
+        for backend in ("eager", "mindspore")
+    ]
+    columns, lines = table_of(side_by_side(rows))
+    assert columns[2] == "scale" and "threads" not in columns
+    assert [line[2] for line in lines] == ["batch=1", "batch=8"]

@@ -5,23 +5,27 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from luxmeter.errors import LuxmeterError, MissingExtraError, UsageError, suggestion
+from luxmeter.errors import LuxmeterError, MissingExtraError, UsageError, suggestion, warn_once
 
 if TYPE_CHECKING:
     from luxmeter.calls.patch import Framework
 
 AUTO = "auto"  # torch, and MindSpore once the program has imported it
 NAMES = ("torch", "mindspore")
+# The newest MindSpore known to be built for numpy 1. Its requirements do not say so, and its import does not fail: its
+# first operator does, or crashes.
+_BUILT_FOR_NUMPY_1 = (2, 10)
 
 
 def chosen(asked: str) -> tuple[str, ...]:
     """The frameworks to patch now: "auto", a name, or two with a plus between them."""
     if asked == AUTO:
-        return ("torch", "mindspore") if is_loaded("mindspore") else ("torch",)
+        return ("torch", "mindspore") if is_loaded("mindspore") and _is_usable() else ("torch",)
     names = tuple(asked.split("+"))
     for name in names:
         _check(name)
@@ -71,6 +75,7 @@ def _mindspore(also: Sequence[str]) -> Framework:
 def import_mindspore() -> Any:
     """MindSpore, or one error that says what is missing and how to install it."""
     if "mindspore" in sys.modules:
+        _check_numpy()
         return sys.modules["mindspore"]
     spec = importlib.util.find_spec("mindspore")
     if spec is None or spec.origin is None:  # nothing, or a mere folder of that name
@@ -79,6 +84,7 @@ def import_mindspore() -> Any:
             f"MindSpore is not installed for this Python ({sys.version.split()[0]}).",
             'Install it in an environment of its own: pip install "luxmeter[mindspore]" (Python 3.11 or 3.12).',
         )
+    _check_numpy()
     try:
         return importlib.import_module("mindspore")
     except LuxmeterError:
@@ -87,14 +93,45 @@ def import_mindspore() -> Any:
         raise _unusable(error) from None
 
 
-def _unusable(error: Exception) -> MissingExtraError:
-    version = importlib.metadata.version("numpy")
-    if int(version.partition(".")[0]) >= 2:
-        return MissingExtraError(
+def _is_usable() -> bool:
+    """Whether the MindSpore that the program has imported can be traced; says once why not."""
+    try:
+        _check_numpy()
+    except MissingExtraError as error:
+        warn_once(
+            "framework-not-traced",
+            f"The calls of MindSpore are not timed. {error.what}",
+            error.next_step,
+        )
+        return False
+    return True
+
+
+def _check_numpy() -> None:
+    numpy, mindspore = _version("numpy"), _version("mindspore")
+    if _numbers(numpy) >= (2, 0) and (0, 0) < _numbers(mindspore) <= _BUILT_FOR_NUMPY_1:
+        raise MissingExtraError(
             "mindspore-numpy",
-            f"MindSpore cannot be imported: it needs numpy 1, and this environment has numpy {version}.",
+            f"MindSpore {mindspore} needs numpy 1, and this environment has numpy {numpy}.",
             'Use an environment with pip install "luxmeter[mindspore]", which takes numpy<2.',
         )
+
+
+def _version(name: str) -> str:
+    """Of what is imported, otherwise of what is installed; empty if neither says."""
+    said = getattr(sys.modules.get(name), "__version__", "")
+    try:
+        return str(said or importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _unusable(error: Exception) -> MissingExtraError:
     said = " ".join(str(error).split())[:200]
     return MissingExtraError(
         "mindspore-broken",

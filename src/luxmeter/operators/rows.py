@@ -207,8 +207,14 @@ class BenchResult:
         return pd.DataFrame(self.records(), columns=COLUMNS)
 
     def table(self) -> tuple[list[str], list[list[Any]]]:
-        """(columns, rows) for people; columns that say the same everywhere are left out."""
-        return _table(self.rows)
+        """(columns, rows) for people; columns that say the same everywhere are left out.
+
+        torch and MindSpore, with nothing else: one line an operator, both beside each other.
+        """
+        from luxmeter.operators.side_by_side import side_by_side, table_of
+
+        pairs = side_by_side(self.rows)
+        return table_of(pairs) if pairs and 2 * len(pairs) == len(self.rows) else _table(self.rows)
 
     def notes(self) -> list[str]:
         """What a reader of the numbers must know: the noise floor, a busy machine, what is missing."""

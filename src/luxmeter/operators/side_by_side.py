@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,24 +54,26 @@ def side_by_side(rows: Iterable[Row], *, first: str = "eager", second: str = "mi
 
 
 def table_of(pairs: Iterable[Pair]) -> tuple[list[str], list[list[Any]]]:
-    """(columns, rows) for people."""
+    """(columns, rows) for people; scale, mode and threads where they are not the same everywhere."""
     pairs = list(pairs)
     names = (pairs[0].first.backend, pairs[0].second.backend) if pairs else ("first", "second")
-    columns = ["op", "signature", "dtype", f"{names[0]} us", f"{names[1]} us", "ratio", "max error", "remark"]
-    lines = [
-        [
-            pair.first.op.rpartition(".")[2],
-            short_signature(pair.first.signature, 40),
-            pair.first.dtype,
-            _time(pair.first),
-            _time(pair.second),
-            "" if pair.ratio is None else f"{pair.ratio:.2f}",
-            "" if pair.second.max_abs_error is None else f"{pair.second.max_abs_error:.1e}",
-            pair.remark,
-        ]
-        for pair in pairs
-    ]
-    return columns, lines
+    cells: dict[str, Callable[[Pair], Any]] = {
+        "op": lambda p: p.first.kernel or p.first.op.rpartition(".")[2],
+        "signature": lambda p: short_signature(p.first.signature, 40),
+        "scale": lambda p: p.first.scale,
+        "dtype": lambda p: p.first.dtype,
+        "mode": lambda p: p.first.mode,
+        "threads": lambda p: p.first.threads,
+        f"{names[0]} us": lambda p: _time(p.first),
+        f"{names[1]} us": lambda p: _time(p.second),
+        "ratio": lambda p: "" if p.ratio is None else f"{p.ratio:.2f}",
+        "max error": lambda p: "" if p.second.max_abs_error is None else f"{p.second.max_abs_error:.1e}",
+        "remark": lambda p: p.remark,
+    }
+    for column in ("scale", "mode", "threads"):
+        if len({cells[column](pair) for pair in pairs}) < 2:
+            del cells[column]
+    return list(cells), [[cell(pair) for cell in cells.values()] for pair in pairs]
 
 
 def _time(row: Row) -> str:

@@ -16,23 +16,10 @@ from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward
 from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.dtypes import in_dtype
 from luxmeter.operators.inputs import Call, make_call
-from luxmeter.operators.resolve import plain_name
+from luxmeter.operators.randomness import is_random
 from luxmeter.operators.timer import measure
 from luxmeter.signature import describe
 
-# Their outputs differ from run to run: no error can be told.
-_RANDOM = (
-    "rand",
-    "dropout",
-    "bernoulli",
-    "multinomial",
-    "normal",
-    "poisson",
-    "uniform",
-    "exponential",
-    "empty",
-    "Dropout",
-)
 TORCH_BACKENDS = ("eager", "compile")  # what these allocate, torch's allocator sees
 _backends: dict[str, Backend] = {}
 
@@ -65,7 +52,7 @@ def bench_one(
             if backend not in _backends:
                 _backends[backend] = BACKENDS.get(backend)()
             prepared = _backends[backend].prepare(call, backward=backward, threads=threads)
-            errors = _errors(recorded, prepared.outputs, seed) if not _is_random(wanted) else {}
+            errors = _errors(recorded, prepared.outputs, seed) if not is_random(wanted.op) else {}
             start = time.perf_counter()
             measured = measure(
                 prepared.run,
@@ -193,10 +180,6 @@ def differences(result: Any, reference: Any) -> dict[str, Any]:
 
 def _plain(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _is_random(case: Case) -> bool:
-    return any(word in plain_name(case.op) for word in _RANDOM)
 
 
 def memory_peak(run: Any) -> int | None:

@@ -41,7 +41,7 @@ _PLUMBING_METHODS = {
     "is_complex", "is_floating_point", "is_signed", "get_device", "set_user_data", "get_user_data", "data_ptr",
     "register_hook", "remove_hook", "has_storage", "is_shared", "untyped_storage", "storage", "hooks", "is_leaf",
     "asnumpy_of_slice_persistent_data", "slice_num_of_persistent_data", "const_arg", "init_check", "init_data",
-    "assign_value",
+    "assign_value", "assign_value_cpp", "set_device_address", "wait_pipeline", "offload_file_path",
 }  # fmt: skip
 
 

@@ -97,6 +97,9 @@ class MindSporeFramework:
     def removed(self) -> None:
         """The stand-ins were taken out."""
 
+    def after_fork(self) -> None:
+        """In a forked child, where this thread is the only one."""
+
     def _id_for(self, patcher: Patcher, name: str, **words: Any) -> int:
         return patcher.id_for(name, framework=self.name, **words)
 

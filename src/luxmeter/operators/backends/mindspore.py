@@ -25,7 +25,7 @@ class MindSpore:
 
     def prepare(self, call: Call, *, backward: bool, threads: int) -> Prepared:
         """The counterpart with the inputs converted, run once."""
-        from luxmeter.operators.counterparts.values import to_torch, wait
+        from luxmeter.operators.counterparts.values import settle, to_torch, wait
 
         start = time.perf_counter()
         self._use(threads)
@@ -33,6 +33,7 @@ class MindSpore:
             raise Unsupported("only operators with a name have a counterpart in MindSpore")
         failed = []
         for target in _targets(call):
+            settle()
             try:
                 run = _ready(target, call, backward)
                 run()

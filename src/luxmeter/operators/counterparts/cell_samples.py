@@ -15,7 +15,7 @@ from luxmeter.operators.counterparts.agreement import agreement
 from luxmeter.operators.counterparts.calling import named
 from luxmeter.operators.counterparts.cells import cell_call
 from luxmeter.operators.counterparts.composed_cells import BODIES
-from luxmeter.operators.counterparts.values import NotConvertible, to_torch
+from luxmeter.operators.counterparts.values import NotConvertible, settle, to_torch
 from luxmeter.operators.counterparts.verify import Note, first_line, reason_of, status_of, target_of
 
 _nn = torch.nn
@@ -129,6 +129,7 @@ def _tried(target: Target, samples: Sequence[Any], skip: frozenset[int], note: N
 
 
 def _once(target: Target, module: Any, args: Any, kwargs: Any, wanted: Any) -> tuple[str, str, float]:
+    settle()
     try:
         found = agreement(wanted, to_torch(cell_call(target, module, args, kwargs).run()))
         return found.kind, found.why, found.error

@@ -84,3 +84,17 @@ def _back() -> dict[Any, torch.dtype]:
 def wait() -> None:
     """Return when everything that was started is done."""
     mindspore.common.api._pynative_executor.sync()
+
+
+def settle() -> None:
+    """Wait for everything that was started, and drop what failed in it.
+
+    MindSpore tells of a failed kernel at a later call, at times at several: without this, the next operator would be
+    blamed for it.
+    """
+    for _ in range(10):
+        try:
+            wait()
+        except Exception:  # noqa: BLE001 - told to whoever called it
+            continue
+        return

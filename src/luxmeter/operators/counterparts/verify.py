@@ -17,11 +17,12 @@ from typing import Any, TypeAlias
 import torch
 
 import mindspore
+from luxmeter.operators import randomness
 from luxmeter.operators.counterparts import How, Status, Target
 from luxmeter.operators.counterparts.agreement import agreement
 from luxmeter.operators.counterparts.calling import call_on, named
 from luxmeter.operators.counterparts.samples import Sampled, sampled, samples_of
-from luxmeter.operators.counterparts.values import NotConvertible, to_torch
+from luxmeter.operators.counterparts.values import NotConvertible, settle, to_torch
 from luxmeter.operators.resolve import callable_of, parameter_names
 
 Note: TypeAlias = Callable[[str, int], None]
@@ -37,8 +38,6 @@ _ALIASES = {
     "diagonal": ("diagonal",), "bins": ("bins",), "repeats": ("repeats",), "shifts": ("shifts", "shift"),
     "axis": ("axis", "dim"), "num_classes": ("depth", "num_classes"),
 }  # fmt: skip
-_RANDOM = ("rand", "dropout", "bernoulli", "multinomial", "normal", "poisson", "uniform", "exponential", "empty",
-           "cauchy", "geometric", "binomial", "rrelu", "gumbel", "fractional_max_pool")  # fmt: skip
 
 
 def names_with_samples() -> list[list[Any]]:
@@ -197,6 +196,7 @@ def _is_empty(value: Any) -> bool:
 def _once(case: Sampled, target: Target, args: Any, kwargs: Any, wanted: Any) -> tuple[str, str, float]:
     """What came of it, what is to be said about that, and the error."""
     compared = not is_random(case)
+    settle()
     try:
         made = call_on(target, case.op, args, kwargs)
         found = agreement(wanted, to_torch(made.run()), values=compared)
@@ -216,8 +216,8 @@ def _once(case: Sampled, target: Target, args: Any, kwargs: Any, wanted: Any) ->
 
 
 def is_random(case: Sampled) -> bool:
-    """Whether its values differ from run to run."""
-    return any(word in case.op for word in _RANDOM) and "normalize" not in case.op
+    """Whether its values differ from run to run. Those of a module do not: it runs in evaluation."""
+    return randomness.is_random(case.op) and not case.op.rpartition(".")[2][0].isupper()
 
 
 def status_of(tally: Counter[str], random: bool) -> Status:

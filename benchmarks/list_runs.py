@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import luxmeter as lux
 import store as store_benchmark
-from luxmeter.experiment.runs import C
+from luxmeter.experiment.kept.runs import C
 from luxmeter.store import Lab
 from luxmeter.store.layout import RUNS
 
@@ -40,10 +40,16 @@ def our_questions(folder: Path, count: int) -> dict[str, Callable[[], Any]]:
         found = lux.runs((C.param.lr <= 0.01) & (C.metric.acc > 0.9), sort="-metric.acc", lab=folder)
         assert 0 < len(found) < count
 
+    def reading() -> None:
+        rows = lux.runs(lab=folder).rows
+        last = {row.id: {key: metric["last"] for key, metric in row.metrics.items()} for row in rows}
+        assert len([(row.id, row.name, row.state, row.params, last[row.id]) for row in rows]) == count
+
     return {
-        f"lux.runs: list {count}": listing,
-        f"lux.runs: list {count}, id, name and status of each": walking,
+        f"lux.runs: list {count}, the list in hand": listing,
         f"lux.runs: filter {count} by parameter and metric, sort": filtering,
+        f"lux.runs: list {count}, id, name and status of each read": walking,
+        f"lux.runs: list {count}, parameters and last metrics too": reading,
         "lux.runs: the newest 100": lambda: lux.runs(limit=100, lab=folder),
     }
 

@@ -5,8 +5,8 @@ import random
 import tempfile
 from pathlib import Path
 
-from luxmeter.experiment.curves import parallel, plot, plot_tensorboard
-from luxmeter.experiment.tensorboard_files import TensorBoardFiles, import_folder, scalars
+from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles, import_folder, scalars
+from luxmeter.experiment.kept.curves import parallel, plot, plot_tensorboard
 from luxmeter.render.sparkline import sparkline
 from luxmeter.store import Lab
 

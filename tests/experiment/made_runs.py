@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from luxmeter.experiment.recording.watch_files import to_batch
 from luxmeter.experiment.records import FileChange
-from luxmeter.experiment.watch_files import to_batch
 from luxmeter.files import to_json
 from luxmeter.store import Lab, Run
 

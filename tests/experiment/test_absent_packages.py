@@ -41,26 +41,26 @@ def test_callbacks(
 
 
 def tensorboard_written(folder: Path) -> None:
-    from luxmeter.experiment.tensorboard_files import TensorBoardFiles
+    from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
 
     TensorBoardFiles(folder / "tb")
 
 
 def tensorboard_read(folder: Path) -> None:
-    from luxmeter.experiment.tensorboard_events import read_run
+    from luxmeter.experiment.interop.tensorboard_events import read_run
 
     read_run(folder)
 
 
 def mlflow_read(folder: Path) -> None:
-    from luxmeter.experiment.mlflow_import import import_runs
+    from luxmeter.experiment.interop.mlflow_import import import_runs
 
     lab = Lab.open(folder / "lab")
     import_runs(lab, folder)
 
 
 def picture_drawn(folder: Path) -> None:
-    from luxmeter.experiment.curves import Plot
+    from luxmeter.experiment.kept.curves import Plot
 
     Plot("nothing").save(folder / "a.html")
     Plot("nothing").save(folder / "a.png")

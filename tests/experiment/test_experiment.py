@@ -14,7 +14,8 @@ import torch
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.experiment import records, start_state
+from luxmeter.experiment import records
+from luxmeter.experiment.randomness import start_state
 from luxmeter.store import Lab, active_run
 
 

@@ -116,7 +116,7 @@ def test_sigterm_while_the_main_thread_waits_and_with_a_handler_of_the_program()
 
 def test_a_signal_that_comes_while_the_program_holds_a_lock_that_the_end_needs() -> None:
     done = run(
-        "from luxmeter.experiment.output_file import OutputFile\n"
+        "from luxmeter.experiment.recording.output_file import OutputFile\n"
         "keep = OutputFile.append\n"
         "def append(self, text):\n"
         " if 'now' in text: os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -223,6 +223,16 @@ def test_a_process_started_inside_is_a_child() -> None:
     lab = Lab.open()
     outer, child = lab.find("outer"), lab.find("inner")
     assert child.identity["parent"] == outer.id and records.read_children(outer) == [child.id]
+
+
+def test_the_folder_of_the_run_vanishes_at_once() -> None:
+    import shutil
+
+    with pytest.warns(LuxmeterWarning, match="run-folder-gone"):
+        with lux.Experiment("gone", quiet=True) as exp:
+            shutil.rmtree(exp.folder)  # while its code and circumstances are still written down
+            exp.log({"loss": 1.0})
+    assert not exp.folder.exists()
 
 
 def test_the_folder_of_the_run_vanishes() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import luxmeter as lux
 from luxmeter.experiment import records
-from luxmeter.experiment.watch_files import FileWatch, KeepLimits, to_batch
+from luxmeter.experiment.recording.watch_files import FileWatch, KeepLimits, to_batch
 from luxmeter.store import Lab
 
 

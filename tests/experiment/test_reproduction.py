@@ -11,10 +11,10 @@ from made_runs import make_run
 
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.experiment import records
-from luxmeter.experiment.again import _startable, _words, code_of, import_roots, make_plan
-from luxmeter.experiment.kept_run import KeptRun
-from luxmeter.experiment.reproduction import code_differs, compare_runs, match_points
-from luxmeter.experiment.rerun_arguments import changed_arguments, split_changes, was_taken
+from luxmeter.experiment.again.again import _startable, _words, code_of, import_roots, make_plan
+from luxmeter.experiment.again.reproduction import code_differs, compare_runs, match_points
+from luxmeter.experiment.again.rerun_arguments import changed_arguments, split_changes, was_taken
+from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.store import Lab
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from luxmeter.experiment import snapshot
+from luxmeter.experiment.recording import snapshot
 
 
 def git(place: Path, *words: str) -> str:

@@ -22,8 +22,8 @@ from torch.utils.tensorboard import SummaryWriter
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning, UsageError
-from luxmeter.experiment.tensorboard_events import read_run, read_runs
-from luxmeter.experiment.tensorboard_files import (
+from luxmeter.experiment.interop.tensorboard_events import read_run, read_runs
+from luxmeter.experiment.interop.tensorboard_files import (
     TensorBoardFiles,
     export_run,
     import_folder,

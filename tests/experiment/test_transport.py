@@ -14,8 +14,8 @@ import pytest
 from made_runs import make_run
 
 from luxmeter.errors import LuxmeterError, StoreError, UsageError
-from luxmeter.experiment.kept_run import KeptRun
-from luxmeter.experiment.transport import export_run, import_run
+from luxmeter.experiment.again.transport import export_run, import_run
+from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.store import Lab, Run
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
+import luxmeter as lux
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.experiment import snapshot, way_back
-from luxmeter.experiment.way_back import roll_back
+from luxmeter.experiment.again import way_back
+from luxmeter.experiment.again.way_back import roll_back
+from luxmeter.experiment.recording import snapshot
 from luxmeter.store import Lab, Run
 
 
@@ -222,6 +224,15 @@ def test_checkpoints_that_were_not_kept_are_named(lab: Lab, tmp_path: Path) -> N
     Path("out/big.ckpt").write_bytes(b"other")
     done = roll_back(run, tmp_path / "two")
     assert done.not_kept == ["out/big.ckpt"] and not (tmp_path / "two" / "out").exists()
+
+
+def test_a_part_that_the_run_holds_itself_comes_back_under_its_name(tmp_path: Path) -> None:
+    lab = Lab.open(".luxmeter")  # in the project, as luxmeter init makes it
+    with lux.Experiment("a", quiet=True, system_s=0) as exp:
+        (Path(exp.hold_exp_part("ckpt")) / "w.txt").write_text("weights")
+    run = lab.find("a")
+    assert exp.folder == run.folder
+    assert state_of(roll_back(run, tmp_path / "back").folder) == {"ckpt/w.txt": b"weights"}
 
 
 def test_a_damaged_checkpoint_is_not_brought_back(lab: Lab, tmp_path: Path) -> None:

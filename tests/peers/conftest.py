@@ -1,16 +1,9 @@
-"""The torchvision wheel of PyPI is a CUDA build; beside a CPU torch it imports with this much help."""
+"""What the tests beside the peers have in common."""
 
 from __future__ import annotations
 
-import sys
-import types
-
+import cpu_torchvision  # noqa: F401 - before anything that imports torchvision
 import pytest
-import torch
-
-_library = torch.library.Library("torchvision", "DEF")
-_library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("torchvision._meta_registrations"))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,7 +11,7 @@ import torch
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning
-from luxmeter.experiment.repeats import find_repeats
+from luxmeter.experiment.kept.repeats import find_repeats
 from luxmeter.store import Lab, Run
 
 pytestmark = pytest.mark.peers

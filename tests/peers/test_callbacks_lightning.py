@@ -130,6 +130,8 @@ def test_the_other_name_of_the_package_has_classes_of_its_own(tmp_path: Path) ->
     if importlib.util.find_spec("pytorch_lightning") is None:
         pytest.skip("pytorch_lightning is not installed")
     code = (
+        f"import sys; sys.path.append({str(Path(__file__).parent)!r})\n"
+        "import cpu_torchvision\n"
         "import pytorch_lightning as pl\n"
         "from luxmeter.experiment.callbacks.lightning import LuxmeterCallback\n"
         "assert issubclass(LuxmeterCallback, pl.Callback)"

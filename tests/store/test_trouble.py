@@ -203,6 +203,23 @@ def test_run_folder_removed_while_running(lab: Lab) -> None:
     assert not run.folder.exists()
 
 
+@pytest.mark.parametrize("logged", [0, 1])
+def test_run_removed_before_its_first_flush_stays_removed(lab: Lab, logged: int) -> None:
+    import shutil
+
+    run = lab.create_run("a")
+    shutil.rmtree(run.folder)
+    for _ in range(logged):
+        run.metric("x", 1.0)
+    for put in (lambda: run.put_file("deep/notes.txt", "late"), lambda: run.put_blob(b"late")):
+        with pytest.raises(StoreError, match="its folder is gone"):
+            put()
+    with pytest.warns(LuxmeterWarning, match="run-folder-gone"):
+        run.flush()
+        run.finish()
+    assert not run.folder.exists() and lab.runs() == []
+
+
 def test_torn_last_piece(tmp_path: Path) -> None:
     import pyarrow as pa
 

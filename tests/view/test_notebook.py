@@ -43,8 +43,43 @@ def test_an_exception_of_the_cell_is_shown_and_the_trace_kept(
     assert "Tensor.cos" in shell.user_ns["_trace"].table()
 
 
-@pytest.mark.parametrize("line", ["--insied", "-r 1x", "-o a.htm", "--every 0"])
-def test_wrong_options(shell: Any, line: str) -> None:
+def test_the_value_of_the_last_line_is_shown_too(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run_cell("%%luxmeter\nw = x + 1\nw.sum().item() + 0.25").success
+    assert "6.25" in capsys.readouterr().out
+    assert shell.run_cell("%%luxmeter\nx.sum().item() + 0.5;").success
+    assert "3.5" not in capsys.readouterr().out
+
+
+def test_the_table_goes_where_it_is_written_in_a_notebook_too(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """rich looks at the shell's class, and would show tables beside the stream it was given."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as a kernel does
+    done = shell.run_cell("%%luxmeter --top 5\ny = x.sin()")
+    assert "Tensor.sin" in repr(done.result) and "\x1b" not in repr(done.result)
+    capsys.readouterr()
+    shell.run_cell("print(_trace)")
+    assert "Tensor.sin" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--insied",
+        "-r 1x",
+        "-o a.htm",
+        "--every 0",
+        "--by apis",
+        "--top 0",
+        "-o /proc/x/y.html",
+        "-o folder",
+        "-o 'a",
+    ],
+)
+def test_wrong_options(shell: Any, line: str, capfd: pytest.CaptureFixture[str]) -> None:
     done = shell.run_cell(f"%%luxmeter {line}\nran = 1")
     assert type(done.error_in_exec).__name__ == "UsageError"
     assert "ran" not in shell.user_ns
+    said = "".join(capfd.readouterr())
+    assert "UsageError: " in said and "Traceback" not in said

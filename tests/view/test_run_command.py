@@ -15,7 +15,7 @@ import pytest
 import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.experiment import records
-from luxmeter.experiment.argv_params import params_of
+from luxmeter.experiment.parameters.argv_params import params_of
 from luxmeter.store import Lab
 from luxmeter.view.cli import build_app
 
@@ -250,7 +250,8 @@ def test_random_state_of_what_the_program_imports() -> None:
     assert luxmeter("run", "s.py").returncode == 0
     kept = Lab.open().find("s")
     Path("again.py").write_text(
-        "import sys, random, numpy, torch\nfrom luxmeter.experiment import records, start_state\n"
+        "import sys, random, numpy, torch\nfrom luxmeter.experiment import records\n"
+        "from luxmeter.experiment.randomness import start_state\n"
         "from luxmeter.store import Lab\nstart_state.restore(records.read_random(Lab.open().find('s')))\n"
         "print(random.random(), numpy.random.rand(), torch.rand(1).item())\n"
     )

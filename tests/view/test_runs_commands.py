@@ -235,7 +235,7 @@ def test_rm_and_back(lab: Lab, command: Any) -> None:
 def test_gc_forgets_the_snapshots_of_removed_runs_and_nothing_else(lab: Lab, command: Any) -> None:
     import subprocess
 
-    from luxmeter.experiment.snapshot import git_snapshot
+    from luxmeter.experiment.recording.snapshot import git_snapshot
 
     def git(*words: str) -> str:
         who = ["-c", "user.name=T", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
@@ -276,7 +276,7 @@ def test_export_and_import(lab: Lab, command: Any, tmp_path: Path, monkeypatch: 
 
 def test_import_tensorboard(lab: Lab, command: Any) -> None:
     pytest.importorskip("tensorboard")
-    from luxmeter.experiment.tensorboard_files import TensorBoardFiles
+    from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
 
     files = TensorBoardFiles("logs/one")
     files.log({"loss": 0.5}, step=3)

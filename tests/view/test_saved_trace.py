@@ -35,7 +35,20 @@ def test_tables_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = [len(json.loads(Path(f"{n}.perfetto.json").read_text())["traceEvents"]) for n in ("all", "flat")]
     assert sizes[0] > sizes[1] > 4
     capsys.readouterr()
-    for wrong in (["--by", "apis"], ["-o", "x.htm"], ["--window", "2:1", "-o", "x.csv"]):
-        with pytest.raises(UsageError):
+    command("--depth", "1", "--json")
+    assert "torch.nn.functional.normalize" in (said := capsys.readouterr().out) and "Tensor.norm" not in said
+    for wrong, slug in (
+        (["--by", "apis"], "unknown-grouping"),
+        (["-o", "x.htm"], "unknown-trace-format"),
+        (["--window", "2:1", "-o", "x.csv"], "bad-window"),
+        (["--window", "99:", "-o", "x.csv"], "empty-window"),
+        (["--window", "99:"], "empty-window"),
+        (["--by", "api", "-o", "x.html"], "no-table-in-format"),
+        (["--inside"], "trace-from-runs-nothing"),
+        (["--filter", "torch.*"], "trace-from-runs-nothing"),
+        (["script.py"], "trace-from-runs-nothing"),
+    ):
+        with pytest.raises(UsageError) as told:
             command(*wrong)
-    assert not Path("x.csv").exists()
+        assert told.value.slug == slug
+    assert not list(Path().glob("x.*"))

@@ -128,6 +128,9 @@ def test_wrong_options_are_told_before_the_script_runs() -> None:
         ("trace", "-o", "a", "-o", "b", "s.py"): "two-trace-folders",
         ("trace", "-o", "/proc/nothing/here", "s.py"): "trace-out-unwritable",
         ("trace", "--window", "1:2", "s.py"): "trace-needs-from",
+        ("trace", "-o", "left", "nowhere.py"): "no-script",
+        ("trace", "--totals", "-o", "calls.csv", "s.py"): "totals-in-file",
+        ("trace", "--insied", "s.py"): "unknown-trace-flag",
     }
     for args, slug in wrong.items():
         with pytest.raises(UsageError) as told:
@@ -135,7 +138,7 @@ def test_wrong_options_are_told_before_the_script_runs() -> None:
         assert told.value.slug == slug
     done = luxmeter("trace", "nowhere.py")
     assert done.returncode == 2 and "[no-script]" in done.stderr and "Traceback" not in done.stderr
-    assert not Path("ran").exists()
+    assert not Path("ran").exists() and not Path("left").exists()
 
 
 def test_a_filter_that_matches_nothing_ends_the_script_at_its_import() -> None:
@@ -181,6 +184,13 @@ def test_a_wrong_variable_does_not_stop_a_program() -> None:
     done = run("-c", "print(1)", LUXMETER_TRACE="insied=1", PYTHONPATH=str(HERE))
     assert done.stdout == "1\n" and done.returncode == 0
     assert "not traced" in done.stderr and "'inside'" in done.stderr
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_program_runs() -> None:
+    for wanted in ("/proc/no/calls.csv", "totals=true out=calls.csv"):
+        done = run("-c", "import torch; print(1)", LUXMETER_TRACE=wanted, PYTHONPATH=str(HERE))
+        assert done.returncode == 0 and done.stdout == "1\n"
+        assert "luxmeter: not traced: " in done.stderr.splitlines()[0], done.stderr
 
 
 def test_env_prints_what_a_shell_can_read() -> None:

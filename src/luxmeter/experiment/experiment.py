@@ -14,15 +14,16 @@ from typing import Any, TypeVar, Unpack
 
 from luxmeter import ranks
 from luxmeter.errors import UsageError
-from luxmeter.experiment import ending, open_experiments, secrecy, signals
+from luxmeter.experiment import ending, open_experiments
 from luxmeter.experiment.experiment_folder import ExperimentFolder, folder_of
 from luxmeter.experiment.experiment_options import ExperimentSettings, listed, make_options
 from luxmeter.experiment.experiment_params import plain_params, several
-from luxmeter.experiment.keycode import KeyCode, keycode_of
+from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
 from luxmeter.experiment.lineage import forgiving, in_environment, note_child, parent_of, same_lab
-from luxmeter.experiment.recording import Recording
+from luxmeter.experiment.recording import secrecy, signals
+from luxmeter.experiment.recording.keycode import KeyCode, keycode_of
+from luxmeter.experiment.recording.recording import Recording
 from luxmeter.experiment.records import ENDING, FILES_FOLDER, Ending
-from luxmeter.experiment.tensorboard_files import TensorBoardFiles
 from luxmeter.files import write_json
 from luxmeter.store import Lab, Run, RunWriter, activate
 from luxmeter.store.writer import inside

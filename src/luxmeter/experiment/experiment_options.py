@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.experiment.watch_files import KeepLimits
+from luxmeter.experiment.recording.watch_files import KeepLimits
 
 if TYPE_CHECKING:
     from luxmeter.store import Lab

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from luxmeter.experiment import secrecy
+from luxmeter.experiment.recording import secrecy
 from luxmeter.experiment.records import Ending
 from luxmeter.files import read_json, write_json
 from luxmeter.store import RunWriter

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from luxmeter.experiment.output_file import LOGS_FOLDER, OUTPUT, left_out_line, output_tails
+from luxmeter.experiment.recording.output_file import LOGS_FOLDER, OUTPUT, left_out_line, output_tails
 from luxmeter.files import read_json
 from luxmeter.store import Run
 

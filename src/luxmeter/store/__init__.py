@@ -10,12 +10,12 @@ lab.find("latest").metric("loss")
 from luxmeter.store.active import activate, active_run
 from luxmeter.store.lab import Lab
 from luxmeter.store.reader import Run
-from luxmeter.store.rows import RunHead, RunRow
+from luxmeter.store.rows import RunHead, RunHeads, RunRow
 from luxmeter.store.segments import Follower, SegmentWriter, compact, read_segments
 from luxmeter.store.values import File, Histogram, Image, Text
 from luxmeter.store.writer import RunWriter
 
 __all__ = [
-    "File", "Follower", "Histogram", "Image", "Lab", "Run", "RunHead", "RunRow", "RunWriter", "SegmentWriter", "Text",
-    "activate", "active_run", "compact", "read_segments",
+    "File", "Follower", "Histogram", "Image", "Lab", "Run", "RunHead", "RunHeads", "RunRow", "RunWriter",
+    "SegmentWriter", "Text", "activate", "active_run", "compact", "read_segments",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from luxmeter.errors import StoreError
 from luxmeter.files import write_file
+from luxmeter.store.folders import make_below
 from luxmeter.store.layout import BLOBS
 from luxmeter.store.values import blob_name
 
@@ -40,7 +41,7 @@ class BlobPool:
                 write_file(pooled, body)
             else:
                 _copy(body, pooled)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_below(run_folder, target.parent)
         try:
             os.link(pooled, target)
         except FileExistsError:

@@ -25,7 +25,7 @@ from luxmeter.store.journal import host_name, read_tail
 from luxmeter.store.liveness import Process
 from luxmeter.store.query import Expression, Field, parse_field, parse_filter
 from luxmeter.store.reader import Run
-from luxmeter.store.rows import Entry, RunRow, flatten
+from luxmeter.store.rows import Entry, RunHeads, RunRow, flatten
 
 T = TypeVar("T")
 
@@ -58,8 +58,8 @@ class Catalog:
         sort: str = "-created",
         limit: int | None = None,
         archived: bool | None = False,
-    ) -> list[tuple[Any, ...]]:
-        """As `select`, each run as the plain tuple of a RunHead."""
+    ) -> RunHeads:
+        """As `select`, of each run only its head."""
         expression = parse_filter(where) if isinstance(where, str) else where
         fields = _sort_fields(sort)
         return self._ask(lambda index: index.select_heads(expression, fields, limit, archived=archived))
@@ -165,9 +165,9 @@ class Catalog:
     def _refresh(self, index: Index) -> None:
         """Take in what changed since the last look."""
         runs_folder = self._folder / layout.RUNS
-        before = index.read_progress()
+        before, recheck = index.standing()
         changed, offsets = read_tail(self._folder, before.get("journal", {}))
-        changed |= index.to_recheck()
+        changed |= recheck
         stamp = runs_folder.stat().st_mtime_ns if runs_folder.exists() else 0
         gone: set[str] = set()
         # The folder's own time says whether runs came or went without the journal (copied or deleted by hand).

@@ -1,77 +1,14 @@
-"""The index's tables, and a filter expression as a condition on them."""
+"""A filter expression and a sort as SQL on the index's tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from luxmeter.store.query import Both, Condition, Expression, Field, Not
-
-metadata = sa.MetaData()
-
-runs = sa.Table(
-    "luxmeter_runs",
-    metadata,
-    sa.Column("lab", sa.String(32), primary_key=True),
-    sa.Column("id", sa.String(64), primary_key=True),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("created_ns", sa.BigInteger, nullable=False),
-    sa.Column("ended_ns", sa.BigInteger),
-    sa.Column("archived", sa.Boolean, nullable=False),
-    sa.Column("recheck", sa.Boolean, nullable=False),
-    sa.Column("note", sa.Text, nullable=False),
-    sa.Column("host", sa.Text, nullable=False),
-    sa.Column("params_json", sa.Text, nullable=False),
-    sa.Column("metrics_json", sa.Text, nullable=False),
-    sa.Column("tags_json", sa.Text, nullable=False),
-    # The first holds all that a list shows: rows, which are long, are read only when more is asked for.
-    sa.Index("luxmeter_runs_list", "lab", "archived", "created_ns", "id", "name", "state", "ended_ns"),
-    sa.Index("luxmeter_runs_created", "lab", "created_ns"),
-    sa.Index("luxmeter_runs_name", "lab", "name"),
-    sa.Index("luxmeter_runs_recheck", "lab", "recheck"),
-)
-params = sa.Table(
-    "luxmeter_params",
-    metadata,
-    sa.Column("lab", sa.String(32), primary_key=True),
-    sa.Column("run", sa.String(64), primary_key=True),
-    sa.Column("key", sa.String(512), primary_key=True),
-    sa.Column("number", sa.Float(53)),
-    sa.Column("text", sa.Text),
-    sa.Index(
-        "luxmeter_params_number", "lab", "key", "number", "run"
-    ),  # with the run: filters read nothing else
-)
-metrics = sa.Table(
-    "luxmeter_metrics",
-    metadata,
-    sa.Column("lab", sa.String(32), primary_key=True),
-    sa.Column("run", sa.String(64), primary_key=True),
-    sa.Column("key", sa.String(512), primary_key=True),
-    sa.Column("n", sa.BigInteger),
-    sa.Column("last", sa.Float(53)),
-    sa.Column("last_step", sa.BigInteger),
-    sa.Column("min", sa.Float(53)),
-    sa.Column("max", sa.Float(53)),
-    sa.Index("luxmeter_metrics_last", "lab", "key", "last", "run"),
-)
-tags = sa.Table(
-    "luxmeter_tags",
-    metadata,
-    sa.Column("lab", sa.String(32), primary_key=True),
-    sa.Column("run", sa.String(64), primary_key=True),
-    sa.Column("tag", sa.String(512), primary_key=True),
-)
-progress = sa.Table(
-    "luxmeter_progress",
-    metadata,
-    sa.Column("lab", sa.String(32), primary_key=True),
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("value", sa.Text),
-)
+from luxmeter.store.tables import metrics, params, runs, tags
 
 _COLUMNS = {
     "id": "id",
@@ -81,6 +18,31 @@ _COLUMNS = {
     "host": "host",
     "archived": "archived",
 }
+
+
+def asked(
+    query: sa.Select[Any],
+    expression: Expression | None,
+    sort: Sequence[tuple[Field, bool]],
+    lab: str,
+    *,
+    limit: int | None = None,
+) -> sa.Select[Any]:
+    """`query` on `runs` of one lab, with the filter, the order and the limit.
+
+    Conditions on parameters and metrics that must all hold are joins: a run has each at most once, and the database
+    begins with the one that leaves the fewest. What stands under `or` and `not` is a select inside the condition.
+    """
+    joined = _Joined(query, lab)
+    for part in _all_of(expression):
+        if isinstance(part, Condition) and part.field.kind in ("param", "metric"):
+            joined.require(part)
+        else:
+            joined.query = joined.query.where(where_clause(part, lab))
+    # Sorted by the index of creation, the database would walk through all runs instead of beginning with the
+    # condition; that pays only where it can stop after a few.
+    joined.sort(sort, walk=limit is not None or not joined.required)
+    return joined.query if limit is None else joined.query.limit(limit)
 
 
 def where_clause(expression: Expression, lab: str) -> Any:
@@ -93,25 +55,66 @@ def where_clause(expression: Expression, lab: str) -> Any:
     return _condition(expression, lab)
 
 
-def order_by(query: sa.Select[Any], sort: Sequence[tuple[Field, bool]]) -> sa.Select[Any]:
-    """Sort by fields, each with whether it falls; runs without the value come last, ties newest first."""
-    for number, (field, falling) in enumerate(sort):
-        if field.kind in ("param", "metric"):
-            table = (params if field.kind == "param" else metrics).alias(f"sort{number}")
-            joined = (table.c.lab == runs.c.lab) & (table.c.run == runs.c.id) & (table.c.key == field.name)
-            query = query.outerjoin(table, joined)
-            columns = [table.c.number, table.c.text] if field.kind == "param" else [table.c[field.part]]
-        else:
-            columns = [_column(field)]
-        for column in columns:
-            if not (field.kind in _COLUMNS or field.kind in ("created", "tag")):
-                query = query.order_by(
-                    column.is_(None)
-                )  # only where there may be none: it keeps indexes from sorting
-            query = query.order_by(column.desc() if falling else column.asc())
-    if not sort or sort[-1][0].kind != "created":
-        query = query.order_by(runs.c.created_ns.desc())
-    return query
+class _Joined:
+    """A query on `runs` and the parameters and metrics joined to it, each once."""
+
+    def __init__(self, query: sa.Select[Any], lab: str) -> None:
+        self.query = query
+        self.required: dict[tuple[str, str], Any] = {}
+        self._compared: set[Any] = set()  # columns that cannot be null in what is found
+        self._lab = lab
+
+    def require(self, condition: Condition) -> None:
+        """Only runs that have this parameter or metric, with such a value."""
+        field = condition.field
+        table = self.required.get((field.kind, field.name))
+        if table is None:
+            table = self.required[field.kind, field.name] = self._table(field, f"has{len(self.required)}")
+            self.query = self.query.join(table, self._on(table, field))
+        column, value = _compared(table, condition)
+        self.query = self.query.where(_compare(column, condition.op, value))
+        self._compared.add(column)
+
+    def sort(self, fields: Sequence[tuple[Field, bool]], *, walk: bool) -> None:
+        """Sort by fields, each with whether it falls; runs without the value come last, ties newest first."""
+        for number, (field, falling) in enumerate(fields):
+            for column in self._sorted(field, f"sort{number}", walk):
+                optional = field.kind in ("param", "metric", "ended", "duration")
+                if optional and column not in self._compared:
+                    self.query = self.query.order_by(column.is_(None))
+                self.query = self.query.order_by(column.desc() if falling else column.asc())
+        if not fields or fields[-1][0].kind != "created":
+            self.query = self.query.order_by(_created(walk).desc())
+
+    def _sorted(self, field: Field, alias: str, walk: bool) -> list[Any]:
+        if field.kind == "created":
+            return [_created(walk)]
+        if field.kind not in ("param", "metric"):
+            return [_column(field)]
+        table = self.required.get((field.kind, field.name))
+        if table is None:
+            table = self._table(field, alias)
+            self.query = self.query.outerjoin(table, self._on(table, field))
+        return [table.c.number, table.c.text] if field.kind == "param" else [table.c[field.part]]
+
+    def _table(self, field: Field, alias: str) -> Any:
+        return (params if field.kind == "param" else metrics).alias(alias)
+
+    def _on(self, table: Any, field: Field) -> Any:
+        return (table.c.lab == self._lab) & (table.c.run == runs.c.id) & (table.c.key == field.name)
+
+
+def _all_of(expression: Expression | None) -> Iterator[Expression]:
+    """The parts that must all hold."""
+    if isinstance(expression, Both) and expression.word == "and":
+        yield from _all_of(expression.left)
+        yield from _all_of(expression.right)
+    elif expression is not None:
+        yield expression
+
+
+def _created(walk: bool) -> Any:
+    return runs.c.created_ns if walk else runs.c.created_ns + 0  # an expression: no index gives its order
 
 
 def _condition(condition: Condition, lab: str) -> Any:
@@ -122,23 +125,25 @@ def _condition(condition: Condition, lab: str) -> Any:
         test = _compare(tags.c.tag, "=" if op == "!=" else op, str(value))
         inner = sa.select(tags.c.run).where(tags.c.lab == lab, test)
         return sa.not_(runs.c.id.in_(inner)) if op == "!=" else runs.c.id.in_(inner)
-    if field.kind == "param":
-        number = isinstance(value, bool | int | float) and op != "~"
-        column = params.c.number if number else params.c.text
-        test = _compare(column, op, float(value) if number else str(value))
-        return runs.c.id.in_(
-            sa.select(params.c.run).where(params.c.lab == lab, params.c.key == field.name, test)
-        )
-    if field.kind == "metric":
-        test = _compare(metrics.c[field.part], op, value)
-        return runs.c.id.in_(
-            sa.select(metrics.c.run).where(metrics.c.lab == lab, metrics.c.key == field.name, test)
-        )
+    if field.kind in ("param", "metric"):
+        table = params if field.kind == "param" else metrics
+        column, wanted = _compared(table, condition)
+        inner = sa.select(table.c.run).where(table.c.lab == lab, table.c.key == field.name)
+        return runs.c.id.in_(inner.where(_compare(column, op, wanted)))
     if field.kind == "archived":
         return runs.c.archived.is_(bool(value)) if op == "=" else runs.c.archived.is_not(bool(value))
     return _compare(
         _column(field), op, value if field.kind in ("created", "ended", "duration") else str(value)
     )
+
+
+def _compared(table: Any, condition: Condition) -> tuple[Any, Any]:
+    """The column of `params` or `metrics` that a condition is about, and the value it is compared with."""
+    value = condition.value
+    if condition.field.kind == "metric":
+        return table.c[condition.field.part], value
+    number = isinstance(value, bool | int | float) and condition.op != "~"
+    return (table.c.number, float(value)) if number else (table.c.text, str(value))
 
 
 def _column(field: Field) -> Any:

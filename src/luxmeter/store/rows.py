@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, overload
 
 
 class RunHead(NamedTuple):
@@ -15,6 +17,39 @@ class RunHead(NamedTuple):
     state: str
     created_ns: int
     ended_ns: int | None
+
+    @property
+    def text(self) -> str:
+        """As the index keeps it, and hands it out in lists."""
+        return json.dumps(self)
+
+
+class RunHeads(Sequence[RunHead]):
+    """The heads of a list: one text, as the index gave it, taken apart when the first of them is looked at."""
+
+    def __init__(self, count: int, text: str) -> None:
+        self._count = count
+        self._text = text
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> RunHead: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RunHead]: ...
+    def __getitem__(self, index: int | slice) -> RunHead | list[RunHead]:
+        if isinstance(index, slice):
+            return list(map(RunHead._make, self._parts[index]))
+        return RunHead._make(self._parts[index])
+
+    def __iter__(self) -> Iterator[RunHead]:
+        return map(RunHead._make, self._parts)
+
+    @cached_property
+    def _parts(self) -> list[list[Any]]:
+        parts: list[list[Any]] = json.loads(f"[{self._text}]")
+        return parts
 
 
 class RunRow(NamedTuple):

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from luxmeter.files import sync_folder
+from luxmeter.store.folders import make_below
 
 FORMAT = 1
 PARQUET = "table.parquet"
@@ -37,10 +38,14 @@ _MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 
 
 class SegmentWriter:
-    """Appends record batches to a table's folder. One object a process: `writer` names its files."""
+    """Appends record batches to a table's folder. One object a process: `writer` names its files.
 
-    def __init__(self, folder: Path, *, writer: str | None = None) -> None:
+    The folder is made with the first rows; `within` is a folder above it that must be there and is not made.
+    """
+
+    def __init__(self, folder: Path, *, within: Path | None = None, writer: str | None = None) -> None:
         self.folder = folder
+        self._within = within
         self.writer = writer or f"{os.getpid()}-{secrets.token_hex(3)}"
         self._number = -1
         self._file: io.FileIO | None = None
@@ -81,7 +86,10 @@ class SegmentWriter:
 
     def _open_file(self) -> io.FileIO:
         if self._file is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            if self._within is None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            else:
+                make_below(self._within, self.folder)
             self._number += 1
             path = self.folder / f"{self.writer}-{self._number:04}.arrows"
             self._file = io.FileIO(path, "xb")

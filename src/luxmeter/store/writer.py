@@ -16,12 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from luxmeter.errors import StoreError, UsageError, warn_once
-from luxmeter.files import write_file, write_json
+from luxmeter.files import write_file
 from luxmeter.store import background, layout, points
 from luxmeter.store.blobs import BlobPool
+from luxmeter.store.folders import make_below
 from luxmeter.store.journal import announce
 from luxmeter.store.liveness import TOUCH_EVERY_S
 from luxmeter.store.marks import Marks
+from luxmeter.store.record_files import write_record
 from luxmeter.store.segments import SegmentWriter, compact
 from luxmeter.store.values import number_of, object_of
 
@@ -95,19 +97,19 @@ class RunWriter:
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """The run's parameters, nested as they are."""
-        write_json(self.folder / layout.PARAMS, dict(params))
+        write_record(self.folder / layout.PARAMS, dict(params))
         announce(self._lab_folder, self.id)
 
     def set_environment(self, environment: Mapping[str, Any]) -> None:
         """What the run ran on."""
-        write_json(self.folder / layout.ENVIRONMENT, dict(environment))
+        write_record(self.folder / layout.ENVIRONMENT, dict(environment))
 
     def put_file(self, name: str, content: bytes | str | Path) -> Path:
         """Put a file into the run, whole or not at all: bytes, text, or a copy of the file at a path."""
         target = inside(self.folder / layout.FILES, name)
         data = content.read_bytes() if isinstance(content, Path) else content
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_below(self.folder, target.parent)
             write_file(target, data.encode() if isinstance(data, str) else data)
         except OSError as problem:
             raise self._cannot_put(name, problem) from problem
@@ -279,7 +281,7 @@ class RunWriter:
         while self._pending:
             table, batch = self._pending[0]
             if table not in self._tables:
-                self._tables[table] = SegmentWriter(self.folder / layout.TABLES / table)
+                self._tables[table] = SegmentWriter(self.folder / layout.TABLES / table, within=self.folder)
             self._tables[table].append(batch)
             self._pending.popleft()
             self._pending_bytes -= batch.nbytes
@@ -288,7 +290,7 @@ class RunWriter:
             self._write_summary()
 
     def _write_summary(self) -> None:
-        write_json(self.folder / layout.SUMMARY, {key: s.record() for key, s in self._summaries.items()})
+        write_record(self.folder / layout.SUMMARY, {key: s.record() for key, s in self._summaries.items()})
 
     def _sign_of_life(self) -> None:
         now = time.monotonic()
@@ -306,9 +308,9 @@ class RunWriter:
         with self._lock:
             compact_run(self.folder)
             if self._summaries:
-                write_json(self.folder / layout.SUMMARY, points.final_summary(self.folder, self._summaries))
+                write_record(self.folder / layout.SUMMARY, points.final_summary(self.folder, self._summaries))
             status = {"state": state, "ended_ns": time.time_ns(), "error": error, "lost_rows": self.lost_rows}
-            write_json(self.folder / layout.STATUS, status, durable=True)
+            write_record(self.folder / layout.STATUS, status, durable=True)
         announce(self._lab_folder, self.id)
 
     def _blame(self, problem: OSError) -> None:
@@ -328,10 +330,13 @@ class RunWriter:
         )
 
     def _cannot_put(self, name: str, problem: OSError) -> StoreError:
+        gone = not self.folder.exists()
         return StoreError(
             "file-not-put",
-            f"{name!r} cannot be put into run {self.id}: {problem.strerror or problem}.",
-            "Make room or give rights; the run itself goes on.",
+            f"{name!r} cannot be put into run {self.id}: {'its folder is gone' if gone else problem.strerror or problem}.",
+            f"The run was removed from {self.folder.parent}; the program may go on without it."
+            if gone
+            else "Make room or give rights; the run itself goes on.",
         )
 
     def _tell(self) -> None:

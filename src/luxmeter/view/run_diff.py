@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.experiment.changes import ABSENT, Change, RunDiff, compare_runs
-from luxmeter.experiment.explain import Explanation, explain
-from luxmeter.experiment.kept_run import KeptRun
-from luxmeter.experiment.plausible import CANNOT
+from luxmeter.experiment.kept.changes import ABSENT, Change, RunDiff, compare_runs
+from luxmeter.experiment.kept.explain import Explanation, explain
+from luxmeter.experiment.kept.kept_run import KeptRun
+from luxmeter.experiment.kept.plausible import CANNOT
+from luxmeter.experiment.kept.repeats import Group, group_runs, member_of_row
+from luxmeter.experiment.kept.run_query import C
+from luxmeter.experiment.kept.runs import runs
 from luxmeter.experiment.records import SYSTEM
-from luxmeter.experiment.repeats import Group, group_runs, member_of_row
-from luxmeter.experiment.run_query import C
-from luxmeter.experiment.runs import runs
 from luxmeter.render.plain import one_line, plain
 from luxmeter.render.tables import print_table
 from luxmeter.view.run_words import span_words, value_words, when_words

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from luxmeter.experiment import records
-from luxmeter.experiment.kept_run import KeptRun
+from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.render.amounts import size
 from luxmeter.render.plain import one_line, plain
 from luxmeter.render.sparkline import sparkline

@@ -12,7 +12,7 @@ from typing import Any
 
 from luxmeter.experiment.records import SYSTEM
 from luxmeter.render.plain import one_line
-from luxmeter.render.tables import cell
+from luxmeter.render.tables import cell, console_to
 from luxmeter.store import RunRow
 from luxmeter.store.query import Field, parse_field
 
@@ -80,7 +80,6 @@ def heading(field: Field) -> str:
 
 def print_rows(rows: Sequence[RunRow], columns: Sequence[str]) -> list[str]:
     """Print a table that fits the terminal; returns the columns that found no room."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -98,7 +97,7 @@ def print_rows(rows: Sequence[RunRow], columns: Sequence[str]) -> list[str]:
                          max_width=40 if on_screen else None)  # fmt: skip
     for cells in body:
         table.add_row(*(Text(cells[i]) for i in kept))
-    Console(file=sys.stdout, width=width, highlight=False).print(table)
+    console_to(sys.stdout, width=width).print(table)
     return [heads[i] for i in range(len(heads)) if i not in kept]
 
 

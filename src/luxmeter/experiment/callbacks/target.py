@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from luxmeter.errors import warn_once
-from luxmeter.experiment import secrecy
 from luxmeter.experiment.experiment import Experiment
+from luxmeter.experiment.recording import secrecy
+from luxmeter.experiment.recording.watch_files import FileWatch, KeepLimits, to_batch
 from luxmeter.experiment.records import FILES_TABLE
-from luxmeter.experiment.watch_files import FileWatch, KeepLimits, to_batch
 from luxmeter.files import read_json, write_json
 from luxmeter.store import RunWriter, active_run, layout
 from luxmeter.store.journal import announce

@@ -25,8 +25,9 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines: path -> text."),
     ) -> None:
         """List the source files of a run, or print one as it was."""
-        from luxmeter.experiment import records, source_code
-        from luxmeter.experiment.runs import find_run
+        from luxmeter.experiment import records
+        from luxmeter.experiment.kept import source_code
+        from luxmeter.experiment.kept.runs import find_run
         from luxmeter.render.amounts import size
         from luxmeter.render.plain import one_line
         from luxmeter.render.tables import print_json, print_table

@@ -12,7 +12,7 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.calls.difference import Difference
+    from luxmeter.calls.difference import Difference, Kind
 
 
 def register(app: typer.Typer) -> None:
@@ -66,7 +66,7 @@ def _kind(a: str, b: str, what: str) -> str:
 
 
 def _diff_runs(a: str, b: str, *, metric: str, full: bool, system: bool, as_json: bool) -> None:
-    from luxmeter.experiment.runs import find_run
+    from luxmeter.experiment.kept.runs import find_run
     from luxmeter.render.tables import print_json
     from luxmeter.view.run_diff import as_record, diff_runs, write_diff
 
@@ -112,29 +112,49 @@ def _diff_traces(
 
 
 def _show(found: Difference, *, by: str, top: int, show_all: bool) -> None:
-    from luxmeter.render.tables import print_table
+    from luxmeter.render.tables import print_table, terminal_width, that_fit
 
     kept = [c for c in found.changes if show_all or c.kind not in ("same", "unclear")]
     rows = [
-        [c.kind, c.name, f"{c.share_a:.1%}", f"{c.share_b:.1%}", c.n_a, c.n_b, _us(c.median_a_ns), _us(c.median_b_ns),
-         "-" if c.relative is None else f"{c.relative:+.1%}", f"{c.weight:+.1%}", c.why]
+        [c.kind, c.name, f"{c.weight:+.1%}", "-" if c.relative is None else f"{c.relative:+.1%}", _us(c.median_a_ns),
+         _us(c.median_b_ns), f"{c.n_a:,}", f"{c.n_b:,}", f"{c.share_a:.1%}", f"{c.share_b:.1%}", c.why]
         for c in kept[:top]
     ]  # fmt: skip
     if rows:
-        columns = ["", by, "share A", "share B", "n A", "n B", "us A", "us B", "a call", "of all", "why"]
-        print_table(columns, rows)
+        columns = ["", by, "of all", "a call", "us A", "us B", "n A", "n B", "share A", "share B", "why"]
+        fit = that_fit(
+            columns, rows, width=terminal_width(sys.stdout),
+            expendable=[("why",), ("share A", "share B"), ("n A", "n B"), ("us A", "us B"), ("a call",)],
+        )  # fmt: skip
+        right = [place for place, i in enumerate(fit) if 2 <= i < 10]
+        print_table([columns[i] for i in fit], [[row[i] for i in fit] for row in rows], right=right)
     if len(kept) > top:
         sys.stdout.write(f"... and {len(kept) - top} more\n")
+    counted = [f"{n} {words}" for kind, words in _KINDS.items() if (n := len(found.of(kind)))]
     quiet = len(found.of("same")) + len(found.of("unclear"))
-    counted = ", ".join(f"{len(found.of(k))} {k}" for k in ("slower", "faster", "new", "gone"))
-    sys.stdout.write(
-        f"{counted}; {quiet} without a difference above {found.threshold:.1%} and beyond chance"
-        f" (all calls together: {found.common:+.1%})\n"
-    )
+    sys.stdout.write(", ".join(counted) or "no difference beyond noise")
+    if quiet:
+        sys.stdout.write(
+            f"; of {quiet}{' others' if counted else ''} none differs by more than {found.threshold:.1%} beyond chance"
+            f" (all calls together: {found.common:+.1%})"
+        )
+    sys.stdout.write("\n")
+    if abs(found.longer - 1) > 0.05:
+        sys.stdout.write(f"B has {found.longer:.3g} times as many calls as A.\n")
 
 
-def _us(value: float | None) -> float | None:
-    return None if value is None else round(value / 1e3, 2)
+_KINDS: dict[Kind, str] = {
+    "slower": "slower",
+    "faster": "faster",
+    "more": "called more often",
+    "fewer": "called less often",
+    "new": "new",
+    "gone": "gone",
+}
+
+
+def _us(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e3:,.2f}"
 
 
 def _trace_of(reference: str) -> Path:

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show or write a run's note."""
-        from luxmeter.experiment.runs import find_run
+        from luxmeter.experiment.kept.runs import find_run
         from luxmeter.render.plain import plain
         from luxmeter.render.tables import print_json
 

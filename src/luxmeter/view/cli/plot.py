@@ -11,7 +11,7 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.experiment.curves import Plot
+    from luxmeter.experiment.kept.curves import Plot
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
         ),
     ) -> None:
         """Draw metrics of runs. Without -o each curve is one line of text."""
-        from luxmeter.experiment import curves
+        from luxmeter.experiment.kept import curves
 
         if tensorboard is not None:
             if runs or where or repeats or parallel or param:
@@ -99,7 +99,7 @@ def _chosen(references: list[str], where: str) -> list[Any]:
 def _save_images(folder: Path, into: Path | None) -> None:
     if into is None:
         return
-    from luxmeter.experiment.tensorboard_files import save_images
+    from luxmeter.experiment.interop.tensorboard_files import save_images
 
     written = save_images(folder, into)
     sys.stdout.write(f"wrote {len(written)} pictures below {into}\n")

@@ -29,9 +29,9 @@ def register(app: typer.Typer) -> None:
 
         Ends with 1 if the program failed or did not take a change.
         """
-        from luxmeter.experiment.again import run_again
-        from luxmeter.experiment.rerun_arguments import changed_arguments, split_changes, was_taken
-        from luxmeter.experiment.runs import find_run, lab_of
+        from luxmeter.experiment.again.again import run_again
+        from luxmeter.experiment.again.rerun_arguments import changed_arguments, split_changes, was_taken
+        from luxmeter.experiment.kept.runs import find_run, lab_of
         from luxmeter.render.plain import one_line
         from luxmeter.render.tables import print_json
         from luxmeter.view.run_words import value_words

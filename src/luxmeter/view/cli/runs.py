@@ -11,8 +11,8 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.experiment.run_query import Question
-    from luxmeter.experiment.runs import Runs
+    from luxmeter.experiment.kept.run_query import Question
+    from luxmeter.experiment.kept.runs import Runs
 
 _SHOWN = 50
 
@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """List runs, newest first. Fields: id name state note host tag created duration param.NAME metric.NAME."""
-        from luxmeter.experiment.runs import runs as find
+        from luxmeter.experiment.kept.runs import runs as find
 
         both = None if every else archived
         count = limit if limit is not None else (None if as_json or group else _SHOWN + 1)
@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
-    from luxmeter.experiment.viewer import short
+    from luxmeter.experiment.kept.viewer import short
     from luxmeter.render.tables import print_json
     from luxmeter.view.run_words import default_columns, print_rows
 
@@ -86,8 +86,8 @@ def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
 
 
 def _print_groups(found: Runs, as_json: bool) -> None:
-    from luxmeter.experiment.repeat_tables import repeat_table
-    from luxmeter.experiment.repeats import group_runs, member_of_row
+    from luxmeter.experiment.kept.repeat_tables import repeat_table
+    from luxmeter.experiment.kept.repeats import group_runs, member_of_row
     from luxmeter.render.tables import print_json
 
     lab = found.lab
@@ -101,7 +101,7 @@ def _print_groups(found: Runs, as_json: bool) -> None:
 
 
 def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
-    from luxmeter.experiment.viewer import ExperimentViewer
+    from luxmeter.experiment.kept.viewer import ExperimentViewer
     from luxmeter.render.tables import print_json, print_table
 
     made = ExperimentViewer().backtracking(str(file))
@@ -122,7 +122,7 @@ def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
 
 def _question(where: str, params: list[str]) -> Question | None:
     """The filter and the parameters that must be equal."""
-    from luxmeter.experiment.run_query import Question, all_of, equals
+    from luxmeter.experiment.kept.run_query import Question, all_of, equals
     from luxmeter.literal import parse
     from luxmeter.store.query import parse_filter
 

@@ -29,8 +29,8 @@ def register(app: typer.Typer) -> None:
         if path.is_file() and path.suffix == ".json":
             _show_benchmark(path, as_json)
             return
-        from luxmeter.experiment.runs import find_run
-        from luxmeter.experiment.viewer import describe
+        from luxmeter.experiment.kept.runs import find_run
+        from luxmeter.experiment.kept.viewer import describe
         from luxmeter.render.plain import plain
         from luxmeter.render.tables import print_json
         from luxmeter.view.run_page import write_page

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import tempfile
-from pathlib import Path
 
 import typer
 
-from luxmeter.errors import UsageError
+from luxmeter.errors import UsageError, suggestion
 from luxmeter.view.script import become, checked_program, program_name
 from luxmeter.view.startup import Request, environment, starts_by_itself
 
@@ -51,9 +49,11 @@ def register(app: typer.Typer) -> None:
             False, "--env", help="Print the variables that trace any program started with them."
         ),
         saved: str = typer.Option("", "--from", metavar="TRACE", help="Show or convert a trace that exists."),
-        window: str = typer.Option("", "--window", help="With --from: seconds to write, such as 1.5:2.0."),
+        window: str = typer.Option(
+            "", "--window", help="With --from: only calls that begin in these seconds, such as 1.5:2.0."
+        ),
         depth: int | None = typer.Option(
-            None, "--depth", min=1, help="With --from: levels of calls to write."
+            None, "--depth", min=1, help="With --from: only so many levels of calls."
         ),
         by: str = typer.Option(
             "", "--by", help="With --from: the table by api, signature, module, section, thread or rank."
@@ -62,12 +62,14 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run a script and time every torch call it makes. Ends with the hottest calls and where the result lies."""
         words = list(command or ())
+        _check_options(words)
         name = program_name(words, module)
         request = Request(
             inside=inside, sync=sync, totals=totals, every=every, filter=_readable(only), skip=_readable(skip),
             out=tuple(out or ()), top=top, coverage=coverage, strict=not show_env, name=name,
         )  # fmt: skip
         if saved:
+            _check_nothing_runs(request, words, module, show_env=show_env)
             from luxmeter.view.saved_trace import show_saved
 
             show_saved(saved, request, window=window, depth=depth, by=by, as_json=as_json)
@@ -78,10 +80,11 @@ def register(app: typer.Typer) -> None:
                 "--window, --depth, --by and --json work on a trace that exists.",
                 "Trace first, then luxmeter trace --from FOLDER.",
             )
+        program = checked_program(words, module) if (words or module) and not show_env else []
         _check_outputs(request)
         if show_env:
             _print_variables(request)
-        elif not words and not module:
+        elif not program:
             if not coverage:
                 raise UsageError(
                     "no-script", "There is nothing to trace.", "Name a script, or a module with -m."
@@ -90,7 +93,38 @@ def register(app: typer.Typer) -> None:
 
             sys.stdout.write(f"{all_seen('torch')}\n")
         else:
-            become(checked_program(words, module), environment(request, os.environ))
+            become(program, environment(request, os.environ))
+
+
+_OPTIONS = ("-m", "--inside", "--sync", "--every", "--filter", "--skip", "--totals", "--coverage", "--out", "--top", "--env",
+            "--from", "--window", "--depth", "--by", "--json", "--help")  # fmt: skip
+
+
+def _check_options(words: list[str]) -> None:
+    """What comes before the script and looks like an option is none that is known: those were taken already."""
+    if words and words[0].startswith("-"):
+        raise UsageError(
+            "unknown-trace-flag",
+            f"luxmeter trace has no option {words[0]}.",
+            suggestion(words[0], _OPTIONS)
+            or f"It knows {', '.join(_OPTIONS)}; the script's own come after it.",
+        )
+
+
+def _check_nothing_runs(request: Request, words: list[str], module: str, *, show_env: bool) -> None:
+    """With --from nothing runs: what is about running is refused, not ignored."""
+    given = {
+        "a script": words, "-m": module, "--env": show_env, "--inside": request.inside, "--sync": request.sync,
+        "--every": request.every > 1, "--filter": request.filter, "--skip": request.skip,
+        "--totals": request.totals, "--coverage": request.coverage,
+    }  # fmt: skip
+    useless = [name for name, value in given.items() if value]
+    if useless:
+        raise UsageError(
+            "trace-from-runs-nothing",
+            f"--from shows a trace that exists, and {', '.join(useless)} would need a new one.",
+            "Leave out the one or the other.",
+        )
 
 
 def _print_variables(request: Request) -> None:
@@ -110,7 +144,8 @@ def _readable(patterns: list[str] | None) -> tuple[str, ...]:
 
 def _check_outputs(request: Request) -> None:
     """Refuse what cannot be written before the script has run for an hour."""
-    from luxmeter.calls.formats import format_of, is_file_name
+    from luxmeter.calls.formats import is_file_name
+    from luxmeter.view.outputs import check_output
 
     folders = [out for out in request.out if not is_file_name(out)]
     if len(folders) > 1:
@@ -120,22 +155,4 @@ def _check_outputs(request: Request) -> None:
             "Give one folder, and files as you like.",
         )
     for out in request.out:
-        path = Path(out)
-        if is_file_name(out):
-            format_of(out)
-        elif path.is_dir() and any(path.iterdir()):
-            raise UsageError(
-                "trace-out-taken",
-                f"There is something in {out} already.",
-                "Give a folder that is not there yet.",
-            )
-        try:  # to ask for permission is not enough: root has it where nothing can be made
-            folder = path.parent if is_file_name(out) else path
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-            if is_file_name(out) and path.is_dir():
-                raise IsADirectoryError(f"{out} is a folder")
-        except OSError as error:
-            raise UsageError(
-                "trace-out-unwritable", f"{out} cannot be written: {error}.", "Give another place with -o."
-            ) from error
+        check_output(out, totals=request.totals)

@@ -1,0 +1,1 @@
+"""The way back to a run: its code and checkpoints, the run once more, the run elsewhere."""

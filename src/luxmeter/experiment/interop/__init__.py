@@ -1,0 +1,1 @@
+"""Runs that other tools recorded, and files that other tools read."""

@@ -1,0 +1,1 @@
+"""Runs that are kept: found, compared, drawn."""

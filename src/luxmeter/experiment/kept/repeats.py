@@ -1,0 +1,308 @@
+"""Repeats: runs that differ only in their seed are one variant, with a mean and an interval instead of a number.
+
+    for group in find_repeats(lab, name="mnist"):
+        print(group.label, group.estimate("acc"))
+    compare_groups(a, b, "acc").why       # "may be chance (p 0.19); 7 more seeds a side would probably tell"
+
+A group is all finished runs of one name with equal parameters (apart from the seed) and equal code (no file that
+two of them imported differs). Two runs of
+one seed are one repeat: the newer counts, since a deterministic training run twice is not two observations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from luxmeter.errors import UsageError, suggestion
+from luxmeter.experiment.kept.repeat_stats import Difference, Estimate, difference, estimate
+from luxmeter.experiment.records import SEED_NAMES, SYSTEM, read_code, read_command
+from luxmeter.files import to_json
+from luxmeter.store import Lab, Run, RunRow
+from luxmeter.store.rows import flatten
+
+OF = ("last", "min", "max")
+_SMALLER_IS_BETTER = ("loss", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "wer", "fid", "time", "latency", "bpc", "bpb")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a group. `params` are flat and without the seed."""
+
+    id: str
+    name: str
+    state: str
+    created_ns: int
+    seed: int | None
+    params: dict[str, Any]
+    metrics: dict[str, dict[str, Any]]
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ only in their seed. `members` count, oldest first; `left_out` says which do not, and why."""
+
+    name: str
+    params: dict[str, Any]
+    code: str
+    members: tuple[Member, ...]
+    left_out: dict[str, str] = field(default_factory=dict)  # run id -> reason
+    varying: tuple[str, ...] = ()  # the parameters that tell it from the other groups
+
+    @property
+    def n(self) -> int:
+        """How many repeats there are."""
+        return len(self.members)
+
+    @property
+    def seeds(self) -> list[int | None]:
+        """The seed of each member."""
+        return [member.seed for member in self.members]
+
+    @property
+    def label(self) -> str:
+        """What tells this group from the others: `mnist lr=0.1`."""
+        told = [f"{key}={_short(self.params[key])}" for key in self.varying if key in self.params]
+        return " ".join([self.name, *told])
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that any member has, the machine's own left out."""
+        return list(
+            dict.fromkeys(
+                key for member in self.members for key in member.metrics if not key.startswith(SYSTEM)
+            )
+        )
+
+    def values(self, metric: str, *, of: str = "last") -> list[float]:
+        """That metric's last (or min, max) of each member that has a finite one."""
+        return [value for _, value in self.pairs(metric, of=of)]
+
+    def pairs(self, metric: str, *, of: str = "last") -> list[tuple[Member, float]]:
+        """Each member with its value; members without a finite one are left out."""
+        if of not in OF:
+            raise UsageError("repeat-of", f"A metric has no {of!r}.", f"Use one of {', '.join(OF)}.")
+        found = []
+        for member in self.members:
+            value = member.metrics.get(metric, {}).get(of)
+            if isinstance(value, int | float) and value - value == 0:
+                found.append((member, float(value)))
+        return found
+
+    def estimate(
+        self, metric: str, *, of: str = "last", confidence: float = 0.95, method: str = "t"
+    ) -> Estimate | None:
+        """The mean over the repeats with its interval; None if no member has the metric."""
+        values = self.values(metric, of=of)
+        return estimate(values, confidence=confidence, method=method) if values else None
+
+
+def find_repeats(
+    lab: Lab,
+    where: str = "",
+    *,
+    name: str | None = None,
+    code: bool = True,
+    archived: bool | None = False,
+) -> list[Group]:
+    """The groups among the lab's runs that fulfil the filter, oldest first. `code=False`: whatever code they ran."""
+    rows = lab.runs(where, sort="created", archived=archived)
+    kept = [row for row in rows if name is None or row.name == name]
+    return group_runs([member_of_row(lab, row) for row in kept], code=code)
+
+
+def group_runs(runs: Iterable[Any], *, code: bool = True) -> list[Group]:
+    """Groups of runs (store runs, members, or anything with a run's `.folder`), in the order of their first run."""
+    members = [as_member(run) for run in runs]
+    alike: dict[tuple[str, str], list[Member]] = {}
+    for member in members:
+        alike.setdefault((member.name, _text(member.params)), []).append(member)
+    groups: list[tuple[str, list[Member]]] = []
+    for some in alike.values():
+        # Code can only part what is otherwise alike: a run alone need not be looked into.
+        groups += _by_code(some) if code and len(some) > 1 else [("", some)]
+    varying = _varying([some[0] for _, some in groups])
+    made = [_group(some, told, varying) for told, some in groups]
+    return sorted(made, key=_first_ns)
+
+
+def as_member(run: Any) -> Member:
+    """The run as a member: a member itself, a store run, or an object with a run's `.folder`."""
+    if isinstance(run, Member):
+        return run
+    kept = run if isinstance(run, Run) else Run(Path(run.folder))
+    flat = dict(to_json(flatten(kept.params)))
+    return Member(
+        kept.id, kept.name, kept.state, kept.created_ns, _seed(flat, kept.folder), _seedless(flat), kept.summary,
+        kept.folder,
+    )  # fmt: skip
+
+
+def member_of_row(lab: Lab, row: RunRow) -> Member:
+    """The run of a list's row, without opening its directory where the row tells enough."""
+    from luxmeter.store import layout
+
+    folder = lab.folder / layout.RUNS / row.id
+    flat = row.params
+    return Member(
+        row.id, row.name, row.state, row.created_ns, _seed(flat, folder), _seedless(flat), row.metrics, folder
+    )
+
+
+def group_of(groups: Sequence[Group], reference: str) -> Group:
+    """The group that `reference` names: its label, a run id in it or the beginning of one."""
+    for group in groups:
+        if group.label == reference:
+            return group
+    named = [g for g in groups if g.name == reference]
+    if len(named) == 1:
+        return named[0]
+    if reference:
+        inside = [g for g in groups for m in g.members if m.id.startswith(reference)]
+        if len({id(g) for g in inside}) == 1:
+            return inside[0]
+    raise UsageError(
+        "no-such-group",
+        f"No group of repeats is called {reference!r}.",
+        suggestion(reference, [g.label for g in groups])
+        or f"There are: {', '.join(repr(g.label) for g in groups[:8]) or 'none'}.",
+    )
+
+
+def compare_groups(
+    a: Group,
+    b: Group,
+    metric: str,
+    *,
+    of: str = "last",
+    paired: bool = False,
+    alpha: float = 0.05,
+    power: float | None = 0.8,
+    matters: float | None = None,
+    tests: int = 1,
+) -> Difference:
+    """B against A in one metric: test, effect size, interval, and how many seeds more are needed.
+
+    `paired=True` compares seed by seed (the seeds that both sides have): worth it where the seed decides much on
+    both sides, such as the split of the data.
+    """
+    for group in (a, b):
+        if not group.values(metric, of=of):
+            raise UsageError(
+                "no-such-metric",
+                f"No run of {group.label!r} has a finite {metric!r}.",
+                suggestion(metric, group.metrics) or f"They have: {', '.join(group.metrics) or 'none'}.",
+            )
+    values_a, values_b = a.values(metric, of=of), b.values(metric, of=of)
+    if paired:
+        of_a, of_b = _by_seed(a, metric, of), _by_seed(b, metric, of)
+        shared = [seed for seed in of_a if seed in of_b]
+        if not shared:
+            raise UsageError(
+                "no-shared-seeds",
+                f"{a.label!r} and {b.label!r} have no seed in common.",
+                "Compare them without pairs, or run both with the same seeds.",
+            )
+        values_a, values_b = [of_a[s] for s in shared], [of_b[s] for s in shared]
+    return difference(
+        values_a, values_b, paired=paired, alpha=alpha, power=power, matters=matters, tests=tests
+    )
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether more of a metric is good, by its name: less is for losses, errors and times."""
+    words = metric.lower().replace("/", "_").replace(".", "_").replace("-", "_").split("_")
+    return not any(word.startswith(_SMALLER_IS_BETTER) or word.endswith("loss") for word in words)
+
+
+def _group(members: list[Member], code: str, varying: tuple[str, ...]) -> Group:
+    members = sorted(members, key=lambda m: m.created_ns)
+    left_out = {m.id: m.state for m in members if m.state != "finished"}
+    newest: dict[Any, Member] = {}
+    for member in members:
+        if member.id in left_out:
+            continue
+        key = member.id if member.seed is None else member.seed
+        if key in newest:
+            left_out[newest[key].id] = f"seed {member.seed} was run again"
+        newest[key] = member
+    counted = tuple(sorted(newest.values(), key=lambda m: m.created_ns))
+    return Group(members[0].name, members[0].params, code, counted, left_out, varying)
+
+
+def _varying(firsts: list[Member]) -> tuple[str, ...]:
+    """The parameters that are not the same in all groups of one name."""
+    found: dict[str, None] = {}
+    for name in {member.name for member in firsts}:
+        params = [member.params for member in firsts if member.name == name]
+        for key in dict.fromkeys(key for one in params for key in one):
+            if len({_text(one.get(key, "$absent")) for one in params}) > 1:
+                found[key] = None
+    return tuple(found)
+
+
+def _first_ns(group: Group) -> int:
+    return min((member.created_ns for member in group.members), default=0)
+
+
+def _by_seed(group: Group, metric: str, of: str) -> dict[int, float]:
+    return {m.seed: value for m, value in group.pairs(metric, of=of) if m.seed is not None}
+
+
+def _is_seed(key: str) -> bool:
+    return key.rpartition(".")[2] in SEED_NAMES
+
+
+def _seedless(flat: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in flat.items() if not _is_seed(key)}
+
+
+def _seed(flat: dict[str, Any], folder: Path) -> int | None:
+    for key in sorted((k for k in flat if _is_seed(k)), key=lambda k: (k.count("."), k)):
+        if isinstance(flat[key], int) and not isinstance(flat[key], bool):
+            return int(flat[key])
+    try:
+        command = read_command(Run(folder))
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+    return command.seed if command is not None else None
+
+
+def _by_code(members: list[Member]) -> list[tuple[str, list[Member]]]:
+    """Members parted where their code differs: a file that both have imported with different content.
+
+    Which files were imported is no difference: the second run of a process finds more modules loaded than the
+    first. Where none were kept, git's tree tells; outputs and notes lie in it too, so it is only the second choice.
+    """
+    parts: list[tuple[dict[str, str], str, list[Member]]] = []
+    for member in sorted(members, key=lambda m: m.created_ns):
+        code = read_code(Run(member.folder))
+        files = {} if code is None else code.files
+        tree = "" if code is None or files else str((code.git or {}).get("tree") or "")
+        for known, known_tree, some in parts:
+            if tree == known_tree and all(
+                known.get(path, content) == content for path, content in files.items()
+            ):
+                known.update(files)
+                some.append(member)
+                break
+        else:
+            parts.append((dict(files), tree, [member]))
+    return [
+        (hashlib.sha256(_text(files).encode()).hexdigest()[:12] if files else tree, some)
+        for files, tree, some in parts
+    ]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+
+
+def _short(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 24 else text[:23] + "…"

@@ -1,0 +1,1 @@
+"""What a training says: on the console, in files, in one line that refreshes itself."""

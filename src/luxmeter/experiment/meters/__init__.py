@@ -1,0 +1,1 @@
+"""Values of a training by name, and their averages."""

@@ -1,0 +1,1 @@
+"""Random state: set, kept, put back."""

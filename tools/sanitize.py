@@ -1,7 +1,6 @@
 """Run the C core alone under the address and undefined-behaviour sanitizers, and look for leaks.
 
-python tools/sanitize.py             # build with -fsanitize=address,undefined and exercise the core
-python tools/sanitize.py --valgrind  # the plain build under valgrind instead
+python tools/sanitize.py  # build with -fsanitize=address,undefined and exercise the core
 """
 
 from __future__ import annotations
@@ -69,6 +68,7 @@ def exercise(core: Any, calls: int) -> None:
             gc.collect()
             assert stray(1) is None  # its recorder is gone
     _fork(core)
+    _holding(core)
     _leaks(core, calls)
 
 
@@ -165,6 +165,25 @@ def _fork(core: Any) -> None:
 
     recorder.wrap(fork, recorder.add_callable("fork"))()
     assert recorder.stats()["events"] == 2
+
+
+def _holding(core: Any) -> None:
+    """Namespaces of every size, wanted objects in and not in them, and what is no namespace or no address."""
+    objects = [object() for _ in range(1000)]
+    for count in (0, 1, 15, 16, 17, 1000):
+        wanted = {id(value): value for value in objects[:count]}
+        namespaces: list[Any] = [{str(i): value} for i, value in enumerate(objects)]
+        namespaces += [{}, {str(i): i for i in range(5000)}, "no dictionary", None]
+        assert core.holding(namespaces, wanted) == namespaces[:count]
+    assert core.holding([{}], {0: None}) == []
+    for wrong in ({"no address": 1}, {2**80: 1}):
+        with contextlib.suppress(TypeError, OverflowError):
+            core.holding([{}], wrong)
+            raise AssertionError("was taken for an address")
+    before = sys.getrefcount(objects[0])
+    for _ in range(100):
+        core.holding([{"a": objects[0]}], {id(objects[0]): objects[0]})
+    assert sys.getrefcount(objects[0]) == before
 
 
 def _leaks(core: Any, calls: int) -> None:

@@ -17,19 +17,19 @@ _PLACES = {
     "stop": "luxmeter.calls",
     "load_trace": "luxmeter.calls",
     "globs": "luxmeter.settings",
-    "Params": "luxmeter.experiment.params",
-    "BaseParams": "luxmeter.experiment.params",
-    "Meter": "luxmeter.experiment.meter",
-    "AvgMeter": "luxmeter.experiment.meter",
-    "Logger": "luxmeter.experiment.log",
-    "Saver": "luxmeter.experiment.saver",
-    "FolderState": "luxmeter.experiment.folder_state",
-    "RndManager": "luxmeter.experiment.seed",
-    "random": "luxmeter.experiment.seed",
-    "DataLoader": "luxmeter.experiment.loader",
+    "Params": "luxmeter.experiment.parameters.params",
+    "BaseParams": "luxmeter.experiment.parameters.params",
+    "Meter": "luxmeter.experiment.meters.meter",
+    "AvgMeter": "luxmeter.experiment.meters.meter",
+    "Logger": "luxmeter.experiment.logs.log",
+    "Saver": "luxmeter.experiment.checkpoints.saver",
+    "FolderState": "luxmeter.experiment.checkpoints.folder_state",
+    "RndManager": "luxmeter.experiment.randomness.seed",
+    "random": "luxmeter.experiment.randomness.seed",
+    "DataLoader": "luxmeter.experiment.data.loader",
     "Experiment": "luxmeter.experiment.experiment",
-    "runs": "luxmeter.experiment.runs",
-    "ExperimentViewer": "luxmeter.experiment.viewer",
+    "runs": "luxmeter.experiment.kept.runs",
+    "ExperimentViewer": "luxmeter.experiment.kept.viewer",
     "analyze": "luxmeter.model.analyze",
     "analyze_model": "luxmeter.model.analyze",
     "flops_of": "luxmeter.flops",
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
     from luxmeter.calls import start as start
     from luxmeter.calls import stop as stop
     from luxmeter.calls import trace as trace
+    from luxmeter.experiment.checkpoints.folder_state import FolderState as FolderState
+    from luxmeter.experiment.checkpoints.saver import Saver as Saver
+    from luxmeter.experiment.data.loader import DataLoader as DataLoader
     from luxmeter.experiment.experiment import Experiment as Experiment
-    from luxmeter.experiment.folder_state import FolderState as FolderState
-    from luxmeter.experiment.loader import DataLoader as DataLoader
-    from luxmeter.experiment.log import Logger as Logger
-    from luxmeter.experiment.meter import AvgMeter as AvgMeter
-    from luxmeter.experiment.meter import Meter as Meter
-    from luxmeter.experiment.params import BaseParams as BaseParams
-    from luxmeter.experiment.params import Params as Params
-    from luxmeter.experiment.runs import runs as runs
-    from luxmeter.experiment.saver import Saver as Saver
-    from luxmeter.experiment.seed import RndManager as RndManager
-    from luxmeter.experiment.seed import random as random
-    from luxmeter.experiment.viewer import ExperimentViewer as ExperimentViewer
+    from luxmeter.experiment.kept.runs import runs as runs
+    from luxmeter.experiment.kept.viewer import ExperimentViewer as ExperimentViewer
+    from luxmeter.experiment.logs.log import Logger as Logger
+    from luxmeter.experiment.meters.meter import AvgMeter as AvgMeter
+    from luxmeter.experiment.meters.meter import Meter as Meter
+    from luxmeter.experiment.parameters.params import BaseParams as BaseParams
+    from luxmeter.experiment.parameters.params import Params as Params
+    from luxmeter.experiment.randomness.seed import RndManager as RndManager
+    from luxmeter.experiment.randomness.seed import random as random
     from luxmeter.flops import flops_of as flops_of
     from luxmeter.model.analyze import analyze as analyze
     from luxmeter.model.analyze import analyze_model as analyze_model

@@ -27,6 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many of torch's own samples ran, and how many of them were excused."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, text in report.user_properties if report.when == "call" else ():
+            if name == "samples":
+                terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}: {text}")
+
+
 @pytest.fixture(params=["c", "python"])
 def core_name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The core under test; every trace of the test uses it."""

@@ -142,13 +142,17 @@ def bits(value: Any) -> Any:
             tensor = tensor.int_repr()
         if tensor.is_meta:
             return tuple(tensor.shape), str(tensor.dtype)
-        tensor = tensor.resolve_conj().resolve_neg().contiguous()
+        strides = tensor.stride()
+        tensor = tensor.resolve_conj().resolve_neg()
         if tensor._is_zerotensor():
             tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
+        # A copy: one element may have any stride and still count as contiguous.
+        flat = tensor.reshape(-1).clone(memory_format=torch.contiguous_format)
         return (
             tuple(tensor.shape),
+            strides,
             str(tensor.dtype),
-            tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"",
+            flat.view(torch.uint8).numpy().tobytes() if tensor.numel() else b"",
         )
     if isinstance(value, tuple | list):
         return [bits(each) for each in value]

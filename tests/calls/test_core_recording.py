@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from luxmeter.calls.core._pystate import Instances
 from luxmeter.calls.records import EVENT_DTYPE
 
 
@@ -353,3 +354,16 @@ def test_unknown_ids_are_refused(core):
         recorder.enter(99)
     with pytest.raises(ValueError):
         recorder.sample(0)
+
+
+def test_what_is_known_about_instances_is_tidied_up_while_other_threads_add_theirs():
+    known = Instances()
+    instances = [type("Instance", (), {})() for _ in range(1024)]
+
+    def at_that_moment() -> None:  # stands for a weak reference, and for the thread that comes in between
+        known.put(known, instances[0], 1)
+
+    known._known[0, 0] = (at_that_moment, 0)
+    for instance in instances[1:]:
+        known.put(known, instance, 1)
+    assert known.get(known, instances[0]) == 1 and (0, 0) not in known._known

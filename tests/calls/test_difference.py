@@ -100,6 +100,38 @@ def test_new_and_gone() -> None:
     assert found.of("gone")[0].weight < 0 < found.of("new")[0].weight
 
 
+def often(seed: int, number: int, **other: int) -> TraceResult:
+    """Fifteen names, each called so often."""
+    rng = np.random.default_rng(seed)
+    names = ("mm", "add", "cat", "sin", "exp", *(f"other{n}" for n in range(10)))
+    return Made({name: 1_000 * rng.lognormal(0, 0.05, other.get(name, number)) for name in names})  # type: ignore[return-value]
+
+
+def test_what_is_called_more_or_less_often_is_told() -> None:
+    found = difference(often(1, 100), often(2, 100, sin=400, exp=50))
+    (more,), (fewer,) = found.of("more"), found.of("fewer")
+    assert (more.name, more.n_a, more.n_b) == ("sin", 100, 400) and "4 times as often" in more.why
+    assert fewer.name == "exp" and "0.5 times as often" in fewer.why
+    assert more.weight == pytest.approx(3 * more.share_a, rel=0.01) and fewer.weight < 0
+    assert found.changes[0] is more and not found.of("slower") and not found.of("faster")
+
+
+def test_a_longer_run_is_no_difference() -> None:
+    found = difference(often(1, 100, add=3), often(2, 250, add=3))  # add: setting up, once in each run
+    assert found.longer == 2.5
+    assert {c.kind for c in found.changes} <= {"same", "unclear"}
+    assert [c.name for c in difference(often(1, 100), often(2, 250, cat=500)).of("more")] == ["cat"]
+
+
+def test_more_calls_that_are_each_quicker_are_weighed_together() -> None:
+    one, two = often(1, 100), often(2, 100, sin=400)
+    quicker = two.recording.events["callable"] == 4
+    two.recording.events["duration_ns"][quicker] //= 2
+    (change,) = difference(one, two).of("more")
+    assert change.weight == pytest.approx(change.share_a, rel=0.1)  # 4 times as often, half as long: twice
+    assert "4 times as often; a call -" in change.why
+
+
 def test_a_few_calls_are_never_enough() -> None:
     one = Made({"torch.mm": np.array([100.0, 100.0])})
     two = Made({"torch.mm": np.array([900.0, 900.0])})
@@ -114,6 +146,17 @@ def test_wrong_requests() -> None:
         difference(made(1), made(2), smallest=0)
 
 
+def test_two_runs_of_one_program_are_told_to_be_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        with lux.trace(keep=name):
+            for _ in range(5):
+                torch.ones(4) + 1
+    build_app()(["diff", "a", "b"], standalone_mode=False)
+    assert capsys.readouterr().out.startswith(
+        "no difference beyond noise; of 2 none differs by more than 5.0%"
+    )
+
+
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     small, large = torch.ones(8, 8), torch.ones(256, 256)
     for name, x in (("a", small), ("b", large)):
@@ -126,11 +169,11 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     build_app()(["diff", "a", "b", "--json"], standalone_mode=False)
     changes = {c["name"]: c for c in json.loads(capsys.readouterr().out)["changes"]}
     assert set(changes) == {"@", "torch.ones", "torch.zeros"} and changes["torch.zeros"]["kind"] == "new"
-    assert changes["@"]["n_a"] == changes["@"]["n_b"] == 39  # without the first
+    assert changes["@"]["n_a"] == changes["@"]["n_b"] == 40
     assert changes["@"]["median_b_ns"] > changes["@"]["median_a_ns"]
     build_app()(["diff", "a", "b", "--by", "signature"], standalone_mode=False)
     said = capsys.readouterr().out
-    assert "@(f32[8,8], f32[8,8])" in said and "gone" in said and "without a difference above" in said
+    assert "@(f32[8,8], f32[8,8])" in said and "2 new, 1 gone" in said
     with pytest.raises(UsageError, match="no-trace-to-compare"):
         Path("empty").mkdir()
         build_app()(["diff", "a", "empty"], standalone_mode=False)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import csv
+import dataclasses
 import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +22,7 @@ import luxmeter as lux
 from luxmeter.calls import Trace, TraceResult, export
 from luxmeter.calls.export import Part
 from luxmeter.calls.formats import format_of, is_file_name
+from luxmeter.calls.records import OWN
 from luxmeter.errors import TraceError, UsageError
 
 
@@ -132,6 +136,44 @@ def test_perfetto_of_a_window_or_a_depth(saved: TraceResult) -> None:
     assert len(late) == sum(e["ts"] >= middle for e in whole)
 
 
+def test_a_part_is_as_if_nothing_else_had_been_recorded(saved: TraceResult) -> None:
+    frame = export.frame(saved)
+    flat = export.frame(saved, part=Part(depth=1))
+    assert len(flat) == (frame["depth"] == 0).sum() and (flat["parent"] == -1).all()
+    whole = frame[(frame["depth"] == 0)]["duration_ns"].sum()
+    own = export.arrow(saved, "section", part=Part(depth=1)).to_pandas()["self_ns"].sum()
+    train = frame[(frame["name"] == "train")]["duration_ns"].sum()
+    described = saved.recording.events["duration_ns"][(saved.recording.events["flags"] & OWN) != 0].sum()
+    assert train - described <= own <= train <= whole  # what they called counts as their own
+    export.write(saved, "flat.folded", part=Part(depth=1))
+    assert all(";" not in line for line in Path("flat.folded").read_text().splitlines())
+    late = Part(start_s=(frame["start_ns"].max() - frame["start_ns"].min()) / 1e9)
+    assert list(export.frame(saved, part=late)["name"]) == ["torch.mm"]
+    assert [row["api"] for row in export.arrow(saved, "api", part=late).to_pylist()] == ["torch.mm"]
+    export.write(saved, "late.html", part=late)
+    page = Path("late.html").read_text()
+    assert "only a part: calls that begin in" in page and "torch.relu" not in page
+    with pytest.raises(UsageError, match=r"between 0 and [\d.]+ s.*empty-window"):
+        export.write(saved, "none.csv", part=Part(start_s=1e6))
+    assert not Path("none.csv").exists()
+    assert export.frame(saved, part=Part()).equals(frame)
+
+
+def test_callers_come_before_what_they_call_in_one_tick_of_the_clock(saved: TraceResult) -> None:
+    made = copy.copy(saved)
+    events = {**saved.recording.events, "start_ns": np.zeros_like(saved.recording.events["start_ns"])}
+    made.__dict__["recording"] = dataclasses.replace(saved.recording, events=events)
+    export.write(made, "tick.perfetto.json")
+    written = [
+        e["name"] for e in json.loads(Path("tick.perfetto.json").read_text())["traceEvents"] if e["ph"] == "X"
+    ]
+    first = [
+        next(i for i, name in enumerate(written) if name.endswith(end))
+        for end in ("train", "Net", "nn.Linear")
+    ]
+    assert first == sorted(first)
+
+
 def test_collapsed_stacks_add_up_to_the_whole(saved: TraceResult) -> None:
     export.write(saved, "t.folded")
     lines = Path("t.folded").read_text().splitlines()
@@ -147,8 +189,9 @@ def test_totals_have_tables_and_no_calls(tmp_path: Path) -> None:
     export.write(t, "t.csv", what="api")
     assert len(pd.read_csv("t.csv")) == 2
     export.write(t, "t.html")
-    with pytest.raises(TraceError, match="totals-only"):
-        export.write(t, "calls.csv")
+    for wrong in ({}, {"what": "api", "part": Part(depth=1)}):
+        with pytest.raises(TraceError, match="totals-only"):
+            export.write(t, "calls.csv", **wrong)  # type: ignore[arg-type]
     assert not Path("calls.csv").exists() and not list(Path().glob(".calls*"))
 
 
@@ -161,7 +204,10 @@ def test_wrong_requests(saved: TraceResult) -> None:
         export.write(saved, "x.csv", what="signatures")
     with pytest.raises(TraceError, match="trace-file-unwritable"):
         export.write(saved, "/proc/none/x.csv")
-    for window in ("1", "2:1", "a:b", "1:2:3"):
+    for name in ("x.html", "x.folded", "x.perfetto.json"):
+        with pytest.raises(UsageError, match="no-table-in-format"):
+            export.write(saved, name, what="api")
+    for window in ("1", "2:1", "a:b", "1:2:3", "nan:1", ":inf"):
         with pytest.raises(UsageError, match="bad-window"):
             Part.parse(window)
     assert Part.parse(":0.5", 3) == Part(None, 0.5, 3)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import itertools
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -18,23 +19,38 @@ from luxmeter.calls.targets import torch as torch_targets
 
 pytest.importorskip("expecttest")
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_utils import set_rng_seed
 
 CHUNKS = 2
-# empty memory has no defined content; results of these differ from run to run without any tracing
-UNDEFINED = {
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "empty_permuted",
-    "new_empty",
-    "new_empty_strided",
-    "bernoulli",
-    "resize_",
-    "resize_as_",
-}
+SOAK_CHUNKS = 32
+ROUNDS = 600  # at most
+EXCUSED_SHARE, EXCUSED_LEAST = 0.001, 20  # of the samples of a chunk; lstsq alone has had ten
+# Give out memory as it is. In torch's deterministic mode it is filled, so that these can be compared as well.
+UNFILLED = {
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
+}  # fmt: skip
 TARGETS: dict[int, list[Target]] = {}
 for each in torch_targets.listing().targets:
     TARGETS.setdefault(id(inspect.getattr_static(each.owner, each.attribute)), []).append(each)
+
+
+@dataclass
+class Report:
+    """What a check saw."""
+
+    operators: int = 0
+    samples: int = 0
+    by_name: int = 0  # samples whose operator is one target: exactly one call of that name
+    calls: int = 0
+    failing: int = 0  # samples that torch refuses, traced or not
+    wrong: list[str] = field(default_factory=list)
+    excused: list[str] = field(default_factory=list)  # differ from themselves without any tracing
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operators} operators, {self.samples} samples ({self.by_name} of one name, {self.failing} refused), "
+            f"{self.calls} calls, {len(self.wrong)} wrong, {len(self.excused)} vary without tracing"
+        )
 
 
 def target_of(op: Any) -> Target | None:
@@ -43,28 +59,36 @@ def target_of(op: Any) -> Target | None:
     return next((t for t in found if t.attribute == op.name), found[0] if found else None)
 
 
-def samples(op: Any, *, all_of_them: bool) -> Iterator[tuple[torch.dtype, int]]:
+def dtypes(op: Any) -> list[torch.dtype]:
     preferred = [torch.float32, torch.complex64, torch.int64, torch.bool]
-    dtypes = sorted(op.dtypes, key=lambda d: (preferred.index(d) if d in preferred else 9, str(d)))
-    for dtype in dtypes if all_of_them else dtypes[:1]:
-        grad = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
-        count = sum(1 for _ in op.sample_inputs("cpu", dtype, requires_grad=grad)) if all_of_them else 1
-        yield from ((dtype, number) for number in range(count))
+    return sorted(op.dtypes, key=lambda d: (preferred.index(d) if d in preferred else 9, str(d)))
 
 
-def sample(op: Any, dtype: torch.dtype, number: int) -> Any:
-    torch.default_generator.manual_seed(number)
+def samples(op: Any, dtype: torch.dtype, most: int) -> list[Any]:
+    """Made anew from the same seeds: to run a sample may change it, and others that share its tensors.
+
+    What op.sample_inputs() gives, without its look at the source of every frame of the stack for each of them.
+    """
     grad = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
-    return next(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=grad), number, None), None)
+    set_rng_seed()
+    given, found = iter(op.sample_inputs_func(op, "cpu", dtype, grad)), []
+    while len(found) < most and (one := next(given, None)) is not None:
+        found.append(one)
+        set_rng_seed()
+    return found
 
 
 def run(function: Any, given: Any) -> Any:
-    """Result and gradients of one sample, or the error. What the test itself calls is not traced: see `paused`."""
+    """The result of one sample, or the error."""
+    torch.default_generator.manual_seed(7)
     try:
-        result = function(given.input, *given.args, **given.kwargs)
+        return function(given.input, *given.args, **given.kwargs)
     except Exception as error:
-        return type(error).__name__
-    return result
+        return Refused(f"{type(error).__name__}: {error}")
+
+
+class Refused(str):
+    """The error of a sample."""
 
 
 def with_gradients(result: Any, given: Any) -> Any:
@@ -90,67 +114,104 @@ def with_gradients(result: Any, given: Any) -> Any:
     return bits(result), bits(gradients)
 
 
-def check(ops: list[Any], core: str, *, all_of_them: bool) -> None:
-    cases = []
+def outcomes(op: Any, dtype: torch.dtype, most: int) -> Iterator[Any]:
+    """Bits of the results of an operator's samples, run as the program has them."""
+    for given in samples(op, dtype, most):
+        yield with_gradients(run(op.op, given), given)
+
+
+@contextlib.contextmanager
+def filled(op: Any) -> Iterator[None]:
+    """No memory is given out as it is."""
+    if op.name not in UNFILLED:
+        yield
+        return
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def check(ops: list[Any], core: str, *, all_of_them: bool) -> Report:
+    most, kinds = (10**9, None) if all_of_them else (1, 1)
+    report = Report(operators=len(ops))
+    expected = []
     for op in ops:
-        for dtype, number in samples(op, all_of_them=all_of_them):
-            given = sample(op, dtype, number)
-            if given is None:
-                continue
-            torch.default_generator.manual_seed(7)
-            cases.append((op, dtype, number, with_gradients(run(op.op, given), given)))
+        for dtype in dtypes(op)[:kinds]:
+            with filled(op):
+                expected.append((op, dtype, list(outcomes(op, dtype, most))))
     seen = Seen(core)
-    probe_id = seen.add("witness")
-    probe = seen.recorder.wrap(lambda: None, probe_id)
-    wrong: list[str] = []
-    suspects: list[Any] = []
+    probe = seen.recorder.wrap(lambda: None, seen.add("witness"))
+    suspects: list[tuple[Any, torch.dtype, list[Any], list[int]]] = []
     with unchanged(), seen:
-        for op, dtype, number, expected in cases:
-            seen.recorder.pause()
-            given = sample(op, dtype, number)
-            target = target_of(op)
-            function = getattr(target.owner, target.attribute) if target is not None else op.op
-            torch.default_generator.manual_seed(7)
+        seen.recorder.pause()
+
+        def counted(function: Any, given: Any) -> tuple[Any, Counter[str]]:
             before = seen.calls()
             seen.recorder.start()
             result = run(function, given)
             seen.recorder.pause()
-            found = seen.calls() - before
-            label = f"{op.full_name} {dtype} sample {number}"
-            if op.name not in UNDEFINED and with_gradients(result, given) != expected:
-                suspects.append((op, dtype, number, label))
-            if target is not None and found != Counter({target.name: 1}):
-                wrong.append(f"{label}: {dict(found)} instead of one {target.name}")
-            # The same once more under the witness: whatever it sees must lie inside a call of ours.
-            given = sample(op, dtype, number)
-            torch.default_generator.manual_seed(7)
-            before = seen.calls()
-            witness = Witness(probe)
-            seen.recorder.start()
-            with witness:
-                run(function, given)
-            seen.recorder.pause()
-            again = seen.calls() - before
-            if again.pop("witness", 0):
-                wrong.append(f"{label}: a call was not seen: {witness.calls[:3]}")
-            if again != found:
-                wrong.append(f"{label}: {dict(again)} with a mode, {dict(found)} without")
-            if found.total() < 1 and witness.calls:
-                wrong.append(f"{label}: nothing was recorded")
-    excused = {op.full_name for op, dtype, number, _ in suspects if varies_by_itself(op, dtype, number)}
-    wrong += [f"{label}: another result" for op, *_, label in suspects if op.full_name not in excused]
-    assert not wrong, "\n".join(wrong)
+            return result, seen.calls() - before
+
+        for op, dtype, results in expected:
+            different: list[int] = []
+            target = target_of(op)
+            function = getattr(target.owner, target.attribute) if target is not None else op.op
+            with seen.patcher.aside():  # some samples are made for `op.op is torch.special.i0e` alone
+                given_to = samples(op, dtype, most), samples(op, dtype, most)
+            with filled(op):
+                for number, (given, twin, right) in enumerate(zip(*given_to, results, strict=True)):
+                    label = f"{op.full_name} {dtype} sample {number}"
+                    result, found = counted(function, given)
+                    report.samples += 1
+                    report.calls += found.total()
+                    report.failing += isinstance(result, Refused)
+                    if with_gradients(result, given) != right:
+                        different.append(number)
+                    if target is not None:
+                        report.by_name += 1
+                        if found != Counter({target.name: 1}):
+                            report.wrong.append(f"{label}: {dict(found)} instead of one {target.name}")
+                    # The same once more under the witness: whatever it sees must lie inside a call of ours.
+                    with Witness(probe) as witness:
+                        _, again = counted(function, twin)
+                    if again.pop("witness", 0):
+                        report.wrong.append(f"{label}: a call was not seen: {witness.calls[:3]}")
+                    if again != found:
+                        report.wrong.append(f"{label}: {dict(again)} with a mode, {dict(found)} without")
+                    if found.total() < 1 and witness.calls:
+                        report.wrong.append(f"{label}: nothing was recorded")
+            if different:
+                suspects.append((op, dtype, results, different))
+    for op, dtype, results, numbers in suspects:
+        varying = varying_by_themselves(op, dtype, most, results, set(numbers))
+        for number in numbers:
+            (report.excused if number in varying else report.wrong).append(
+                f"{op.full_name} {dtype} sample {number}: another result"
+            )
+    return report
 
 
-def varies_by_itself(op: Any, dtype: torch.dtype, number: int) -> bool:
-    """Some LAPACK routines (lstsq) give other last bits with the alignment of memory: without any tracing, too."""
-    kept, results = [], []
-    for _ in range(30):
-        given = sample(op, dtype, number)
-        torch.default_generator.manual_seed(7)
-        results.append(with_gradients(run(op.op, given), given))
-        kept.append((given, torch.empty(len(kept) + 1)))  # other addresses the next time
-    return any(result != results[0] for result in results)
+def varying_by_themselves(
+    op: Any, dtype: torch.dtype, most: int, first: list[Any], suspects: set[int]
+) -> set[int]:
+    """Suspects whose result differs from run to run without any tracing.
+
+    Some LAPACK routines (lstsq) give other last bits with the alignment of memory, some of their samples once in fifty runs.
+    """
+    found: set[int] = set()
+    kept = []
+    for count in range(ROUNDS):
+        kept.append(torch.empty(count + 1))  # other addresses the next time
+        with filled(op):
+            for number, result in enumerate(outcomes(op, dtype, most)):
+                kept.append(torch.empty(count % 7 + 1))
+                if number in suspects and result != first[number]:
+                    found.add(number)
+        if found == suspects:
+            break
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -161,15 +222,27 @@ def quiet() -> Iterator[None]:
         yield
 
 
+def assert_right(report: Report, note: Callable[[str, object], None]) -> None:
+    """No sample is wrong; few are excused, and the test's output says how many."""
+    note("samples", str(report))
+    print(report, *report.excused, sep="\n")
+    assert not report.wrong, "\n".join(report.wrong)
+    assert len(report.excused) <= max(EXCUSED_SHARE * report.samples, EXCUSED_LEAST), report.excused
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("core", ["c", "python"])
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_first_sample_of_every_operator(chunk: int, core: str) -> None:
-    shallow(check, op_db[chunk::CHUNKS], core, all_of_them=False)
+def test_first_sample_of_every_operator(
+    chunk: int, core: str, record_property: Callable[[str, object], None]
+) -> None:
+    assert_right(shallow(check, op_db[chunk::CHUNKS], core, all_of_them=False), record_property)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("core", ["c", "python"])
-@pytest.mark.parametrize("chunk", range(32))
-def test_all_samples_of_every_operator(chunk: int, core: str) -> None:
-    shallow(check, op_db[chunk::32], core, all_of_them=True)
+@pytest.mark.parametrize("chunk", range(SOAK_CHUNKS))
+def test_all_samples_of_every_operator(
+    chunk: int, core: str, record_property: Callable[[str, object], None]
+) -> None:
+    assert_right(shallow(check, op_db[chunk::SOAK_CHUNKS], core, all_of_them=True), record_property)

@@ -104,6 +104,19 @@ def test_groupings():
     assert make_table(rec, inside=False)["torch.mm"].n == 1
 
 
+def test_a_modules_own_time_holds_the_calls_in_it_but_not_the_modules():
+    deeper = recording(
+        event(1, 12, 4, depth=3),  # of net.a, which is no leaf here
+        event(5, 10, 30, depth=2, child_ns=4),
+        event(0, 41, 3, flags=OWN | COMPLETED, depth=2),
+        event(1, 50, 10, depth=2),
+        event(3, 4, 66, depth=1, child_ns=43),
+        event(4, 0, 100, depth=0, child_ns=66),
+    )
+    assert {r.name: r.self_ns for r in make_table(deeper, "module")} == {"net": 33, "net.a": 30}
+    assert {r.name: r.self_ns for r in make_table(deeper)} == {"+": 14, "torch.nn.Linear": 26, "Net": 23}
+
+
 def test_the_tree():
     tree = make_tree(recording(*NEST))
     assert [
@@ -155,7 +168,7 @@ def test_nothing_recorded():
     for by in ("api", "signature", "module", "section", "thread", "rank"):
         assert len(make_table(rec, by)) == 0
     assert make_tree(rec).children == ()
-    assert str(make_table(rec))
+    assert make_table(rec).text(title="0 calls") == "0 calls\nnothing by api was recorded"
 
 
 def test_a_wrong_grouping_or_row_is_refused():

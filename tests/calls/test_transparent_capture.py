@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,3 +267,49 @@ def test_onnx(core: str, tmp_path: Path):
     with unchanged(), Seen(core) as seen:
         result = export(tmp_path / "traced.onnx")
     assert result == expected and seen.calls().total() <= 2
+
+
+FIRST_COMPILATION = """
+import torch, luxmeter as lux
+from torch.fx.experimental.proxy_tensor import make_fx
+
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.LBFGS([weight])
+x = torch.ones(2)
+bare = [vars(torch.optim.LBFGS)["step"], torch.jit.trace, torch.fx.Tracer.trace]
+
+def program(x):
+    return torch.sin(x) + 1
+
+def closure():
+    optimizer.zero_grad()
+    loss = (weight * weight).sum()
+    loss.backward()
+    return loss
+
+with lux.trace() as t:
+    torch.compile(program, backend="eager")(x)
+    graphs = make_fx(program)(x), torch.jit.trace(program, x), torch.fx.symbolic_trace(program)
+    optimizer.step(closure)
+assert all(torch.equal(graph(x), program(x)) for graph in graphs)
+now = [vars(torch.optim.LBFGS)["step"], torch.jit.trace, torch.fx.Tracer.trace]
+for before, after in zip(bare, now):  # as Dynamo leaves them without a trace
+    assert after is not before and after._torchdynamo_orig_callable is before, (before, after)
+print(sorted((row.name, row.n) for row in t.table()))
+"""
+
+
+@CORES
+def test_what_torch_replaces_at_its_first_compilation_is_still_timed_and_steps_aside(core: str):
+    """Dynamo binds functions of its own over torch.jit.trace, Tracer.trace and some optimizers' step, once a process."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_COMPILATION],
+        capture_output=True, text=True, env={**os.environ, "LUXMETER_CORE": core}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(
+        [
+            ("torch.compile(program)", 1), ("torch.fx.Tracer.trace", 1), ("torch.fx.experimental.proxy_tensor.make_fx", 1),
+            ("torch.fx.symbolic_trace", 1), ("torch.jit.trace", 1), ("torch.optim.LBFGS.step", 1),
+        ]
+    )  # fmt: skip

@@ -19,7 +19,7 @@ NASTY = "</script><b onclick=alert(1)>'\"&"
 
 
 def example() -> str:
-    rows = [["torch.mm", 3, 90.5, 75.0], ["torch.add", 20, 1.5, 24.0], [NASTY, 1, None, 1.0]]
+    rows = [["torch.mm", 3, 90.5, 75.0], ["torch.add", 20, 1.25, 24.0], [NASTY, 1, None, 1.0]]
     flame = Flame(
         "all", 100, 1, [Flame("Net", 80, 2, [Flame("torch.mm", 60, 3)]), Flame("torch.add", 20, 20)]
     )
@@ -71,7 +71,7 @@ PROBE = """
 <script>
 const text = (q) => [...document.querySelectorAll(q)].map((e) => e.textContent);
 const first = () => text("#table tbody tr td:first-child");
-const answer = {start: first(), tabs: text("#tabs button")};
+const answer = {numbers: text("#table tbody td:nth-child(3)"), start: first(), tabs: text("#tabs button")};
 document.querySelectorAll("#table th")[1].click(); answer.most = first();
 document.querySelectorAll("#table th")[1].click(); answer.fewest = first();
 const filter = document.querySelector("#filter");
@@ -104,6 +104,7 @@ def test_in_a_real_browser(size: str, tmp_path: Path) -> None:
     text = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     answer: dict[str, Any] = json.loads(text)
     assert answer["start"] == ["torch.mm", "torch.add", NASTY] and answer["tabs"] == ["API", "Module"]
+    assert answer["numbers"] == ["90.50", "1.25", "-"]  # as many digits in all of a column
     assert answer["most"] == ["torch.add", "torch.mm", NASTY] and answer["fewest"] == answer["most"][::-1]
     assert answer["filtered"] == ["torch.add"] and answer["counted"] == "1 of 3 rows"
     assert answer["modules"] == ["Net"]

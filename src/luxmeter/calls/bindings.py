@@ -26,13 +26,19 @@ class Binding:
         """None when it was an instance that is gone."""
         return self._owner() if self._instance else self._owner
 
-    def put(self) -> None:
-        """Bind the stand-in, unless someone bound something else meanwhile."""
-        self._swap(self.before, self.after)
+    def put(self) -> bool:
+        """Bind the stand-in, unless someone bound something else meanwhile: then False, and theirs stays."""
+        return self._swap(self.before, self.after)
 
     def take(self) -> bool:
         """Bind what stood there before. False when someone else had replaced the stand-in: theirs stays."""
         return self._swap(self.after, self.before)
+
+    def now(self) -> Any:
+        """What the name is bound to at the moment."""
+        owner = self.owner
+        found: Any = (owner if type(owner) is dict else vars(owner)).get(self.attribute, ABSENT)
+        return found
 
     def _swap(self, here: Any, there: Any) -> bool:
         owner = self.owner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,19 +42,20 @@ def at_process_end(work: Callable[[], None]) -> None:
         util.Finalize(None, work, exitpriority=5)
 
 
-_held: list[Spill] = []
+_held: dict[int, Spill] = {}  # by the thread that forks: others may fork at the same time
 
 
 def hold(spill: Spill | None) -> None:
     """Before a fork: let the writer come to rest."""
     if spill is not None and spill.hold():
-        _held.append(spill)
+        _held[threading.get_ident()] = spill
 
 
 def release_held() -> None:
     """After a fork, in the parent."""
-    while _held:
-        _held.pop().release()
+    spill = _held.pop(threading.get_ident(), None)
+    if spill is not None:
+        spill.release()
 
 
 def forget_held() -> None:

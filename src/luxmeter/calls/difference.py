@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,11 +12,11 @@ import numpy.typing as npt
 from luxmeter.calls.reading import Recording
 from luxmeter.calls.records import FIRST
 from luxmeter.calls.results import TraceResult
-from luxmeter.calls.table import chosen_events, namer
+from luxmeter.calls.table import chosen_events, namer, self_times
 from luxmeter.errors import TraceError, UsageError, suggestion
 from luxmeter.verdict import Comparison, compare_many
 
-Kind = Literal["slower", "faster", "same", "unclear", "new", "gone"]
+Kind = Literal["slower", "faster", "more", "fewer", "same", "unclear", "new", "gone"]
 BY = ("api", "signature", "module")
 MOST_VALUES = 800  # of one name: the test looks at all pairs
 FEWEST_SHARED = 10  # names, below which nothing is said about what they have in common
@@ -28,7 +28,7 @@ class Change:
     """One name in two traces. Times are self times of a call; shares are of all self time."""
 
     name: str
-    kind: Kind
+    kind: Kind  # more, fewer: calls, for the length of the trace
     n_a: int
     n_b: int
     share_a: float
@@ -36,9 +36,7 @@ class Change:
     median_a_ns: float | None
     median_b_ns: float | None
     relative: float | None  # of the median of a call; None for new and gone
-    weight: (
-        float  # how much of the whole the change moves: share times relative, or the share of new and gone
-    )
+    weight: float  # of the whole, what the change moves: share times change, or the share of new and gone
     why: str
 
 
@@ -49,10 +47,9 @@ class Difference:
     changes: tuple[Change, ...]
     total_a_ns: int
     total_b_ns: int
-    common: (
-        float  # how much the calls of both traces changed together (median of all): the machine, not a call
-    )
+    common: float  # how much the calls of both changed together (median of all): the machine, not a call
     threshold: float  # the smallest relative change that is called one
+    longer: float  # how many times as many calls B has as A (of the median share): the length of the run
 
     def of(self, kind: Kind) -> list[Change]:
         """The changes of one kind."""
@@ -65,6 +62,9 @@ def difference(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: flo
     A change counts only if it is beyond chance, beyond the wandering inside each trace, larger than `smallest`, and
     stands out from the changes of all names: two runs of the same program differ by the machine's state, which moves
     every name a little and by different amounts. With fewer than ten names that cannot be told.
+
+    A name that is called more or less often counts too, against how often all names are: numbers of calls are exact,
+    and neither are twice as many steps a difference, nor what is called as often as before in them: the setting up.
     """
     if by not in BY:
         raise UsageError(
@@ -76,7 +76,7 @@ def difference(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: flo
         raise UsageError(
             "bad-smallest", f"The smallest difference is {smallest!r}.", "Give a share above 0, such as 0.05."
         )
-    values = [_values(trace, by) for trace in (a, b)]
+    values, numbers = zip(*(_values(trace, by) for trace in (a, b)), strict=True)
     totals = [sum(int(v.sum()) for v in side.values()) for side in values]
     shares = [
         {name: float(v.sum()) / (total or 1) for name, v in side.items()}
@@ -89,9 +89,13 @@ def difference(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: flo
     threshold = max(smallest, abs(common) + spread)
     if threshold > smallest:
         judged = compare_many(pairs, smallest=threshold)
-    changes = [_change(name, values, shares, judged) for name in dict.fromkeys([*values[0], *values[1]])]
+    longer = _times_as_many(numbers, {name: shares[0][name] + shares[1][name] for name in shared})
+    changes = [
+        _change(name, values, numbers, shares, judged, longer, smallest)
+        for name in dict.fromkeys([*values[0], *values[1]])
+    ]
     changes.sort(key=lambda c: (-abs(c.weight), c.name))
-    return Difference(tuple(changes), totals[0], totals[1], common, threshold)
+    return Difference(tuple(changes), totals[0], totals[1], common, threshold, longer)
 
 
 Values = npt.NDArray[np.float64]
@@ -114,43 +118,59 @@ def _moved_together(judged: Mapping[str, Comparison]) -> tuple[float, float]:
     return common, deviation * float(student.ppf(1 - 0.005 / len(moved), 0.37 * (len(moved) - 1)))
 
 
+def _times_as_many(numbers: Sequence[dict[str, int]], shares: Mapping[str, float]) -> float:
+    """The ratio of the numbers of calls that half of the time has or stays below."""
+    ratios = sorted((numbers[1][name] / numbers[0][name], share) for name, share in shares.items())
+    gone, half = 0.0, sum(shares.values()) / 2
+    for ratio, share in ratios:
+        gone += share
+        if gone >= half:
+            return ratio
+    return 1.0
+
+
 def _change(
     name: str,
-    values: list[dict[str, Values]],
-    shares: list[dict[str, float]],
+    values: Sequence[dict[str, Values]],
+    numbers: Sequence[dict[str, int]],
+    shares: Sequence[dict[str, float]],
     judged: Mapping[str, Comparison],
+    longer: float,
+    smallest: float,
 ) -> Change:
-    n_a, n_b = (len(side.get(name, ())) for side in values)
+    n_a, n_b = (side.get(name, 0) for side in numbers)
     share_a, share_b = (side.get(name, 0.0) for side in shares)
     medians = [float(np.median(side[name])) if name in side else None for side in values]
     if name not in judged:
         kind: Kind = "new" if n_b else "gone"
-        why = "only in B" if n_b else "only in A"
-        return Change(
-            name, kind, n_a, n_b, share_a, share_b, medians[0], medians[1], None, share_b - share_a, why
+        relative, weight, why = None, share_b - share_a, "only in B" if n_b else "only in A"
+    else:
+        kind, relative, weight, why = _moved(
+            judged[name], 1.0 if n_a == n_b else n_b / n_a / longer, share_a, smallest
         )
-    found = judged[name]
+    return Change(name, kind, n_a, n_b, share_a, share_b, medians[0], medians[1], relative, weight, why)
+
+
+def _moved(found: Comparison, often: float, share: float, smallest: float) -> tuple[Kind, float, float, str]:
+    """Kind, relative change of a call, weight and reason of a name in both traces.
+
+    `often` is how many times as often it is called as names are altogether. What changed more, a call or their number,
+    gives the kind.
+    """
     words: dict[str, Kind] = {"higher": "slower", "lower": "faster", "same": "same", "unclear": "unclear"}
+    kind, why = words[found.call], found.why
     relative = float(found.relative.estimate)
-    counted = found.call in ("higher", "lower") and np.isfinite(relative)
-    weight = share_a * relative if counted else 0.0
-    return Change(
-        name,
-        words[found.call],
-        n_a,
-        n_b,
-        share_a,
-        share_b,
-        medians[0],
-        medians[1],
-        relative,
-        weight,
-        found.why,
-    )
+    speed = 1 + relative if found.call in ("higher", "lower") and np.isfinite(relative) else 1.0
+    if abs(often - 1) <= smallest:
+        return kind, relative, share * (speed - 1), why
+    if speed <= 0 or abs(np.log(often)) > abs(np.log(speed)):
+        kind = "more" if often > 1 else "fewer"
+    a_call = f"; a call {why}" if speed != 1 else ""
+    return kind, relative, share * (speed * often - 1), f"{often:.3g} times as often{a_call}"
 
 
-def _values(trace: TraceResult, by: str) -> dict[str, Values]:
-    """Self times in ns of each name, in the order of the calls."""
+def _values(trace: TraceResult, by: str) -> tuple[dict[str, Values], dict[str, int]]:
+    """Self times in ns of each name's calls after the first, in their order; and the number of all its calls."""
     recording: Recording = trace.recording
     if recording.totals:
         raise TraceError(
@@ -163,21 +183,29 @@ def _values(trace: TraceResult, by: str) -> dict[str, Values]:
     modules = np.array([bool(w.path) for w in recording.callables], dtype=bool)
     code = events["callable"]
     keep = chosen_events(by, events["flags"], kinds[code], modules[code])
+    key = _key(events, by)
     warm = keep & ((events["flags"] & FIRST) == 0)
-    only_first = ~np.isin(code, np.unique(code[warm]))  # called once: better the first call than none
+    only_first = ~np.isin(key, np.unique(key[warm]))  # called once: better the first call than none
     at = np.flatnonzero(warm | (keep & only_first))
     at = at[np.argsort(events["start_ns"][at], kind="stable")]
-    own = (events["duration_ns"] - events["child_ns"])[at].astype(np.float64)
+    own = self_times(recording, by)[at].astype(np.float64)
     name = namer(recording, by)
-    key = code[at].astype(np.int64) << 32 | (
-        events["signature"][at].astype(np.int64) if by == "signature" else 0
-    )
+    chosen = key[at]
     groups: dict[str, list[Any]] = {}
-    for number in np.unique(key).tolist():
+    counted: dict[str, int] = {}
+    called = dict(zip(*(found.tolist() for found in np.unique(key[keep], return_counts=True)), strict=True))
+    for number in np.unique(chosen).tolist():
         said, detail, _ = name(number >> 32, number & 0xFFFFFFFF, 0, 0)
         full = f"{said}({detail})" if by == "signature" else said
-        groups.setdefault(full, []).append(np.flatnonzero(key == number))
-    return {full: own[np.sort(np.concatenate(parts))] for full, parts in groups.items()}
+        groups.setdefault(full, []).append(np.flatnonzero(chosen == number))
+        counted[full] = counted.get(full, 0) + called[number]
+    return {full: own[np.sort(np.concatenate(parts))] for full, parts in groups.items()}, counted
+
+
+def _key(events: dict[str, npt.NDArray[Any]], by: str) -> npt.NDArray[np.int64]:
+    """One number for each event of one group."""
+    signature = events["signature"].astype(np.int64) if by == "signature" else 0
+    return events["callable"].astype(np.int64) << 32 | signature
 
 
 def _spread(values: Values) -> Values:

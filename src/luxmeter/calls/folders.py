@@ -46,9 +46,14 @@ def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
 
 def make_process(folder: Path, rank: int) -> Path:
     """The folder of this process inside the trace's."""
-    own = folder / f"rank{rank}-{os.getpid()}"
-    own.mkdir(parents=True, exist_ok=True)
-    return own
+    own, number = folder / f"rank{rank}-{os.getpid()}", 1
+    while True:
+        try:
+            own.mkdir(parents=True)
+            return own
+        except FileExistsError:  # of a process that ended: numbers of processes are used again
+            number += 1
+            own = folder / f"rank{rank}-{os.getpid()}.{number}"
 
 
 def mark_stopped(folder: Path) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from luxmeter.calls.part import Part
+from luxmeter.calls.records import OWN
 from luxmeter.calls.results import TraceResult
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.tree import CallTree
 from luxmeter.render.page import Bar, Flame, Table, Timeline, page
-
-if TYPE_CHECKING:
-    from luxmeter.calls.export import Part
 
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
@@ -23,7 +22,7 @@ Numbers = npt.NDArray[Any]
 
 
 def trace_page(result: TraceResult, *, title: str, part: Part) -> str:
-    """The page's HTML, complete in itself. A part limits the timeline."""
+    """The page's HTML, complete in itself. `part` is what the result was cut to."""
     cost = result.cost()
     table = result.table()
     totals = bool(result.recording.totals)
@@ -31,6 +30,7 @@ def trace_page(result: TraceResult, *, title: str, part: Part) -> str:
         f"{sum(row.n for row in table):,} calls of {len(table)} APIs",
         f"{cost.elapsed_ns / 1e9:.3f} s traced",
         f"recording cost about {cost.share:.1%}",
+        *([f"only a part: {part}"] if str(part) else []),
         *result.notes(),
     ]
     tables = [
@@ -81,11 +81,9 @@ def _flame(tree: CallTree) -> Flame:
 
 
 def _timeline(result: TraceResult, part: Part) -> Timeline:
-    from luxmeter.calls.export import chosen_events
-
     recording = result.recording
     events = recording.events
-    at = chosen_events(result, part)
+    at = np.flatnonzero((events["flags"] & OWN) == 0)
     what = "the chosen part" if part.start_s is not None or part.end_s is not None else "the whole trace"
     if what == "the whole trace":
         low, high, process = _one_step(result, at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import sys
 import threading
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from luxmeter.calls import aliases, frameworks
+from luxmeter.calls.aside import Aside, Stretch
 from luxmeter.calls.bindings import ABSENT, Binding
 from luxmeter.calls.filters import Filter
 from luxmeter.calls.imports import AsideImports
@@ -61,6 +61,9 @@ class Framework(Protocol):
 
     def removed(self) -> None:
         """The stand-ins were taken out."""
+
+    def after_fork(self) -> None:
+        """In a forked child, where this thread is the only one, with all stand-ins in place."""
 
 
 _lock = threading.Lock()
@@ -120,11 +123,11 @@ class Patcher:
         self._ids: dict[tuple[str, str, bool, str], int] = {}
         self._ids_lock = threading.Lock()
         self._bindings: list[Binding] = []
+        self._targets: dict[tuple[int, str], tuple[Target, Framework]] = {}  # by owner of the name
         self._stand_ins: dict[int, tuple[Any, Any]] = {}  # id(original) -> (original, stand-in)
         self._ours: dict[int, tuple[Any, Any]] = {}  # id(stand-in) -> (original, stand-in)
         self._imports = AsideImports((*self._frameworks, *awaited), self.aside, awaited, self.arrived)
-        self._aside = 0
-        self._aside_lock = threading.Lock()
+        self._aside = Aside(self._take_all, self._put_all)
 
     # -- in and out
 
@@ -185,25 +188,19 @@ class Patcher:
                 if _installed is self:
                     _installed = None
 
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> Stretch:
         """Out of the way while a program is captured (fx, export, jit): all of the stand-ins, on all threads."""
-        modules = len(sys.modules)
-        with self._aside_lock:
-            self._aside += 1
-            if self._aside == 1:
-                for binding in reversed(self._bindings):
-                    binding.take()
-        try:
-            yield
-        finally:
-            with self._aside_lock:
-                self._aside -= 1
-                if self._aside == 0 and _installed is self:
-                    if len(sys.modules) != modules:
-                        self._sort_strays()  # imported while a stand-in was in somebody's hands
-                    for binding in self._bindings:
-                        binding.put()
+        return self._aside()
+
+    def after_fork(self) -> None:
+        """In a forked child: other threads are gone, with their locks and with what they had begun."""
+        global _lock
+        _lock, self._ids_lock = threading.Lock(), threading.Lock()
+        self._aside.after_fork()
+        if self.in_place:
+            self._put_all(imported=False)
+            for framework in self._frameworks.values():
+                framework.after_fork()
 
     def coverage(self) -> Coverage:
         """Which public callables are seen, which not, and why."""
@@ -292,6 +289,19 @@ class Patcher:
 
     # -- inside
 
+    def _take_all(self) -> None:
+        for binding in reversed(self._bindings):
+            binding.take()
+
+    def _put_all(self, imported: bool) -> None:
+        if _installed is not self:
+            return
+        if imported:
+            self._sort_strays()  # while a stand-in was in somebody's hands
+        refused = [binding for binding in self._bindings if not binding.put()]
+        for binding in refused:
+            self._renew(binding)
+
     def _replace(self, target: Target, framework: Framework) -> None:
         owner: Any = target.owner
         before = vars(owner).get(target.attribute, ABSENT)
@@ -299,15 +309,29 @@ class Patcher:
         stand_in = framework.stand_in(target, original, self)
         if stand_in is None:
             return
-        if isinstance(owner, type):
-            # One descriptor may serve several operators (neg and __neg__): only the plain name speaks for it elsewhere.
-            self._remember(original, stand_in, alias=not target.attribute.startswith("__"))
-            binding = Binding(owner, target.attribute, before, stand_in)
-        else:
-            self._remember(original, stand_in)
-            binding = Binding(vars(owner), target.attribute, before, stand_in)
+        place: Any = owner if isinstance(owner, type) else vars(owner)
+        # One descriptor may serve several operators (neg and __neg__): only the plain name speaks for it elsewhere.
+        alias = not (isinstance(owner, type) and target.attribute.startswith("__"))
+        self._remember(original, stand_in, alias=alias)
+        self._targets[id(place), target.attribute] = target, framework
+        binding = Binding(place, target.attribute, before, stand_in)
         self._bindings.append(binding)
         binding.put()
+
+    def _renew(self, binding: Binding) -> None:
+        """The framework replaced its own function while the stand-ins were aside: the new one gets a stand-in too.
+
+        Dynamo does so at the first compilation of a process: with Tracer.trace, torch.jit.trace, steps of optimizers.
+        """
+        found = self._targets.get((id(binding.owner), binding.attribute))
+        if found is None:
+            return
+        now = binding.now()
+        if now is ABSENT or now is binding.after:
+            return
+        if str(getattr(now, "__module__", "")).partition(".")[0] in self._frameworks:
+            self._bindings.remove(binding)
+            self._replace(*found)
 
     def _remember(self, original: Any, stand_in: Any, *, alias: bool = True) -> None:
         self._ours[id(stand_in)] = (original, stand_in)

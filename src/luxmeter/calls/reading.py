@@ -92,7 +92,7 @@ def _check(folder: Path) -> None:
 
 def _rank_and_pid(place: Path) -> tuple[int, int]:
     rank, pid = place.name.removeprefix("rank").split("-")
-    return int(rank), int(pid)
+    return int(rank), int(pid.partition(".")[0])
 
 
 class _Merger:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from luxmeter import ranks
 from luxmeter.calls import children, cost, device, folders
 from luxmeter.calls.arguments import Arguments
+from luxmeter.calls.budget import Budget
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.decorator import F, traced
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
@@ -43,7 +44,8 @@ class Trace:
         self.options = options or TraceOptions()
         self.running = self.gives_way = False  # gives_way: ends when the program starts a trace of its own
         self.folder: Path | None = None
-        self._owns_folder = self._paused_by_budget = self._child = False
+        self._owns_folder = self._child = False
+        self._budget = Budget(self.options.budget)
         self._recorder: Any = None
         self._words: Words = Words(Arguments())
         self._patcher: Any = None
@@ -303,27 +305,21 @@ class Trace:
         """From the writer, a few times a second."""
         if self._child and self.folder is not None and folders.is_stopped(self.folder):
             self._recorder.pause()
-        budget = self.options.budget
-        if budget is None or not self.running:
-            return
-        stats = self._recorder.stats()
-        spent = stats["events"] * self._cost.added_ns + stats["described_ns"]
-        allowed = budget * (self._core.now_ns() - self._started_ns)
-        if not self._paused_by_budget and spent > allowed:
-            self._paused_by_budget = True
-            self._recorder.pause()
-        elif self._paused_by_budget and spent < 0.8 * allowed:
-            self._paused_by_budget = False
-            self._recorder.start()
+        if self.running:
+            elapsed_ns = self._core.now_ns() - self._started_ns
+            self._budget.keep(self._recorder, added_ns=self._cost.added_ns, elapsed_ns=elapsed_ns)
 
-    def after_fork(self) -> None:
-        """In a forked child: record to files of its own, from its first call on."""
-        self._child = True
-        self._spill = None
-        self._result = None
+    def after_fork(self) -> bool:
+        """In a forked child: record to files of its own, from its first call on. Whether it runs on here."""
+        self._child, self._spill, self._result = True, None, None
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._words.forget_told()
         self._recorder.after_fork()
+        if self._patcher is not None:
+            self._patcher.after_fork()
+            if not self.running:  # another thread of the parent was just starting or stopping it
+                self._patcher.remove()
+        return self.running
 
     def finish_child(self) -> None:
         """In a forked child that is about to end: complete its files."""
@@ -379,11 +375,11 @@ def finish_child() -> None:
 
 
 def _after_fork() -> None:
-    global _lock
+    global _lock, _active
     _lock = threading.RLock()
     children.forget_held()
-    if _active is not None:
-        _active.after_fork()
+    if _active is not None and not _active.after_fork():
+        _active = None
 
 
 def _at_exit() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED, CallableWords
+from luxmeter.calls.tree import parents
 from luxmeter.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
@@ -77,10 +78,12 @@ class CallTable:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, *, top: int = 30, title: str = "") -> str:
-        """The table for a terminal."""
-        from luxmeter.render.tables import print_table
+    def text(self, *, top: int = 30, title: str = "", width: int | None = None) -> str:
+        """The table for a terminal; columns that do not fit into `width` are left out, the least telling first."""
+        from luxmeter.render.tables import print_table, that_fit
 
+        if not self.rows:
+            return "\n".join([*filter(None, [title]), f"nothing by {self.by} was recorded", *self.notes])
         detailed = any(row.detail for row in self.rows[:top])
         several = any(row.framework not in ("", "torch") for row in self.rows)
         columns = [self.by, *(["framework"] if several else []), *(["of"] if detailed else []), "n", "total ms", "self ms", "mean us", "p50 us",
@@ -91,7 +94,20 @@ class CallTable:
              _fixed(row.max_ns, 1e3), _fixed(row.first_ns, 1e3), f"{row.share:6.1%}"]
             for row in self.rows[:top]
         ]  # fmt: skip
-        first = 1 + several + detailed
+        least = [
+            ("first us",),
+            ("p95 us",),
+            ("max us",),
+            ("mean us",),
+            ("p50 us",),
+            ("framework",),
+            ("total ms",),
+        ]
+        if self.by != "signature":  # there it tells the rows apart
+            least.insert(-1, ("of",))
+        fit = that_fit(columns, shown, width=width, expendable=least)
+        first = sum(i < 1 + several + detailed for i in fit)
+        columns, shown = [columns[i] for i in fit], [[row[i] for i in fit] for row in shown]
         widths = [
             max(len(columns[i]), *(len(row[i]) for row in shown), 0) for i in range(first, len(columns))
         ]
@@ -99,6 +115,13 @@ class CallTable:
             [*row[:first], *(t.rjust(w) for t, w in zip(row[first:], widths, strict=True))] for row in shown
         ]
         columns = [*columns[:first], *(c.rjust(w) for c, w in zip(columns[first:], widths, strict=True))]
+        if width is not None and "of" in columns:
+            at = columns.index("of")
+            rest_of_line = sum(
+                max(len(row[i]) for row in (columns, *shown)) + 2 for i in range(len(columns)) if i != at
+            )
+            room = max(width - rest_of_line, 20)
+            shown = [[*row[:at], _shortened(row[at], room), *row[at + 1 :]] for row in shown]
         stream = io.StringIO()
         print_table(columns, shown, title=title, stream=stream)
         rest = [f"... and {len(self.rows) - top} more rows"] if len(self.rows) > top else []
@@ -159,13 +182,34 @@ def make_table(
         chosen &= (flags & INSIDE) == 0
     at = np.flatnonzero(chosen)
     codes, named = _codes(recording, by, at)
-    duration, child = events["duration_ns"][at], events["child_ns"][at]
-    own = duration - child
+    duration, own = events["duration_ns"][at], self_times(recording, by)[at]
     if subtract is not None:
         duration = np.maximum(duration - subtract[0][at], 0)
         own = np.maximum(own - subtract[1][at], 0)
     rows = _rows(codes, named, duration, own, events["start_ns"][at], flags[at], events["wait_ns"][at])
     return CallTable(rows, by=by, notes=notes)
+
+
+def self_times(recording: Recording, by: str) -> Numbers:
+    """For each event its time without that of what it called; of modules, without that of the modules in them.
+
+    Else a module whose work is recorded call by call (`inside=True`) would seem to cost nothing.
+    """
+    events = recording.events
+    duration, depth = events["duration_ns"], events["depth"]
+    if by != "module":
+        return duration - events["child_ns"]
+    recorders = (events["flags"] & OWN) != 0
+    module = _is_module(recording)[events["callable"]] & ~recorders
+    parent = parents(events)
+    above = np.full(len(parent), -1, dtype=np.int64)  # the module that an event is in
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        here = np.flatnonzero((depth == level) & (parent >= 0))
+        above[here] = np.where(module[parent[here]], parent[here], above[parent[here]])
+    left = duration.copy()
+    inner = np.flatnonzero((module | recorders) & (above >= 0))
+    np.subtract.at(left, above[inner], duration[inner])
+    return left
 
 
 def chosen_events(by: str, flags: Numbers, kinds: Numbers, modules: Numbers) -> Numbers:
@@ -276,6 +320,10 @@ def _sums(codes: Numbers, values: Numbers, n: int) -> Numbers:
     found = np.zeros(n, dtype=np.int64)
     np.add.at(found, codes, values.astype(np.int64))
     return found
+
+
+def _shortened(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 3]}..."
 
 
 def _fixed(value: float | None, scale: float) -> str:

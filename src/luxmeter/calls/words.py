@@ -46,6 +46,7 @@ class Words:
         self.signatures: dict[int, SignatureWords] = {}
         self.threads: dict[int, str] = {}
         self.sections: dict[str, int] = {}
+        self._described: dict[int, int] = {}  # signature -> callable, while it is described
         self._told: set[tuple[str, int]] = set()
         self._recorder: Recorder | None = None
         self.token: Any = None
@@ -104,8 +105,9 @@ class Words:
     ) -> None:
         """Describe a call's arguments, the first time they look like this."""
         if general:
-            self.signatures[signature_id] = SignatureWords(callable_id, Signature(general=True), general=True)
+            self.signatures[signature_id] = _general(callable_id)
             return
+        self._described[signature_id] = callable_id
         with self._arguments.quiet():
             how = dict(self._describer)
             if "facts" in how and not self._arguments.may_compute():
@@ -113,6 +115,7 @@ class Words:
             if self.callables[callable_id].kind != CALL:  # a whole model is no operator: its class is enough
                 how.pop("module", None)
             self.signatures[signature_id] = SignatureWords(callable_id, describe(args, kwargs, **how))
+        del self._described[signature_id]
 
     def on_thread(self, number: int) -> None:
         """Note the name of the thread that begins to record (without making one up for it in `threading`)."""
@@ -151,6 +154,9 @@ class Words:
 
     def forget_told(self) -> None:
         """Tell everything again: a forked child writes to a folder of its own, with threads of its own."""
+        for number, callable_id in self._described.items():  # by threads that are not here
+            self.signatures[number] = _general(callable_id)
+        self._described.clear()
         self._told.clear()
         self.threads.clear()
 
@@ -159,6 +165,10 @@ class Words:
             return False
         self._told.add((kind, number))
         return True
+
+
+def _general(callable_id: int) -> SignatureWords:
+    return SignatureWords(callable_id, Signature(general=True), general=True)
 
 
 def _default(told: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from luxmeter.errors import UsageError
 
 
 def getAPIName(api: Any) -> str:
-    """The shortest public name of a torch function, class or method: `torch.optim.Adam`."""
+    """The shortest public name of a torch function, class, method or constant: `torch.optim.Adam`."""
     api = inspect.unwrap(api) if type(api).__module__.startswith("luxmeter.") else api
     found = _names().get(id(api))
     if (
@@ -77,13 +77,16 @@ def _look_around() -> dict[int, str]:
     import torch
 
     found: dict[int, str] = {}
+    constants = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
     modules = [
         (name, m) for name, m in list(sys.modules.items()) if _public(name) and isinstance(m, ModuleType)
     ]
     for name, module in sorted(modules, key=lambda pair: pair[0].count(".")):
         _offer(found, module, name)
         for attribute, value in list(vars(module).items()):
-            if attribute.startswith("_") or isinstance(value, ModuleType) or not callable(value):
+            if attribute.startswith("_") or isinstance(value, ModuleType):
+                continue
+            if not callable(value) and not isinstance(value, constants):
                 continue
             home = getattr(value, "__module__", None) or ""
             if home.partition(".")[0] in ("torch", "") or inspect.isbuiltin(value):

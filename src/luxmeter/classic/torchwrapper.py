@@ -6,6 +6,7 @@ wrapper.start(my_code)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -38,6 +39,10 @@ class TorchWrapper:
 
     def __init__(self, config: Mapping[str, str] | None = None) -> None:
         known = [field.name for field in fields(_Config)]
+        if not isinstance(config, Mapping | None):
+            raise UsageError(
+                "bad-wrapper-value", f"The config of TorchWrapper is {config!r}.", "Give a dict, or nothing."
+            )
         for key in config or {}:
             if key not in known:
                 raise UsageError(
@@ -46,6 +51,12 @@ class TorchWrapper:
                     suggestion(key, known) or f"It knows {', '.join(known)}.",
                 )
         self._config = chosen = _Config(**(config or {}))
+        if not isinstance(chosen.out_dir, str | os.PathLike):
+            raise UsageError(
+                "bad-wrapper-value",
+                f"TorchWrapper cannot use out_dir={chosen.out_dir!r}.",
+                "Give the path of a folder.",
+            )
         for name, value, allowed in (
             ("format", chosen.format, FORMATS),
             ("file_name_spec", chosen.file_name_spec, NAMES),

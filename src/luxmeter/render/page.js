@@ -22,6 +22,7 @@
   let shown = 0, sorted = null, down = true;
   const table = () => data.tables[shown];
   const isText = (i) => table().rows.some((row) => typeof row[i] === "string");
+  const decimals = (value) => Math.min(3, (String(value).split(".")[1] ?? "").length);  // alike in a column: they line up
   function rows() {
     const wanted = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
     const text = (row) => row.filter((v) => typeof v === "string").join(" ").toLowerCase();
@@ -33,6 +34,8 @@
   function drawTable() {
     const head = $("table").tHead, body = $("table").tBodies[0], columns = table().columns;
     const texts = columns.map((_, i) => isText(i));
+    const paths = columns.map((_, i) => texts[i] && (i === 0 || table().rows.every((row) => !/[\[,=]/.test(row[i] ?? ""))));  // names, not arguments
+    const digits = columns.map((_, i) => Math.max(0, ...table().rows.map((row) => typeof row[i] === "number" ? decimals(row[i]) : 0)));
     head.replaceChildren(make("tr"));
     columns.forEach((column, i) => {
       const th = make("th", { tabindex: "0", scope: "col", class: texts[i] ? "text" : "" }, column);
@@ -46,8 +49,11 @@
     for (const row of found) {
       const tr = make("tr");
       row.forEach((value, i) => {
-        const td = make("td", {}, value === null ? "-" : typeof value === "number" ? value.toLocaleString("en-US", { maximumFractionDigits: 3 }) : value);
-        if (texts[i]) { td.className = "text"; td.title = value ?? ""; }
+        const td = make("td", {}, value === null ? "-" : typeof value === "number" ? value.toLocaleString("en-US", { minimumFractionDigits: digits[i], maximumFractionDigits: digits[i] }) : value);
+        if (texts[i]) {
+          td.className = paths[i] ? "text path" : "text"; td.title = value ?? "";
+          td.replaceChildren(make("bdi", { dir: "ltr" }, value ?? "-"));
+        }
         if (columns[i] === "share %") { td.className = "share"; td.style.setProperty("--part", Math.min(100, value) + "%"); }
         tr.append(td);
       });

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter.render.plain import plain
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str = "", stream: IO[str] | None = None
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    title: str = "",
+    right: Collection[int] = (),
+    stream: IO[str] | None = None,
 ) -> None:
-    """Print rows under their columns, numbers to the right. In a pipe the width is that of the content."""
-    from rich.console import Console
+    """Print rows under their columns, numbers and the columns `right` to the right. In a pipe the width is that of the content."""
     from rich.table import Table
     from rich.text import Text
 
@@ -25,11 +33,56 @@ def print_table(
         numeric = bool(rows) and all(
             isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in rows
         )
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        # A number is never broken: where the terminal is narrow, text is folded.
+        table.add_column(
+            column, justify="right" if numeric or i in right else "left", overflow="fold", no_wrap=i in right
+        )
     for row in rows:
         table.add_row(*(Text(cell(value)) for value in row))  # Text: brackets in values are not markup
-    console = Console(file=out) if out.isatty() else Console(file=out, width=200)
-    console.print(table)
+    console_to(out, width=None if out.isatty() else 200).print(table)
+
+
+def console_to(out: IO[str], *, width: int | None = None) -> Console:
+    """A console that writes to `out` and nowhere else, with colours on a terminal only."""
+    from rich.console import Console
+
+    # In a notebook rich would show a table beside `out` instead of writing to it, and a kernel asks for colours.
+    is_screen = out.isatty()
+    return Console(
+        file=out,
+        width=width,
+        force_jupyter=False,
+        force_terminal=None if is_screen else False,
+        highlight=False,
+        markup=False,
+    )
+
+
+def terminal_width(stream: IO[str]) -> int | None:
+    """Columns of the terminal behind a stream; None where there is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+def that_fit(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    width: int | None,
+    expendable: Sequence[tuple[str, ...]],
+) -> list[int]:
+    """Which columns to show so that no line is longer than `width`: the expendable go, the first of them first."""
+    kept = list(range(len(columns)))
+    if width is None:
+        return kept
+    wide = [max([len(column), *(len(cell(row[i])) for row in rows)]) for i, column in enumerate(columns)]
+    for names in expendable:
+        if sum(wide[i] for i in kept) + 2 * (len(kept) - 1) <= width:
+            break
+        kept = [i for i in kept if columns[i] not in names]
+    return kept
 
 
 def print_json(value: Any, *, stream: IO[str] | None = None) -> None:

@@ -8,11 +8,24 @@ loss(model(x), y).backward()
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import html
 import shlex
+from collections.abc import Iterator
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from luxmeter.errors import UsageError
+from luxmeter.errors import LuxmeterError, UsageError
+
+BY = (
+    "api",
+    "signature",
+    "module",
+    "section",
+    "thread",
+    "rank",
+)  # as calls.table has it, which is heavy to import
 
 if TYPE_CHECKING:
     from luxmeter.calls import Trace
@@ -22,8 +35,14 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Argparse would end the kernel."""
         raise UsageError(
-            "bad-magic", f"%%luxmeter: {message}.", f"It takes {self.format_usage()[7:].strip()}"
+            "bad-magic", f"%%luxmeter: {message}.", f"It takes {' '.join(self.format_usage()[7:].split())}"
         )
+
+
+def _rows(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of rows")
+    return int(text)
 
 
 def _options() -> _Parser:
@@ -33,8 +52,8 @@ def _options() -> _Parser:
     parser.add_argument("--totals", action="store_true")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--filter", action="append", default=[])
-    parser.add_argument("--by", default="api")
-    parser.add_argument("--top", type=int, default=20)
+    parser.add_argument("--by", default="api", choices=BY)
+    parser.add_argument("--top", type=_rows, default=20)
     parser.add_argument("-o", "--out", default=None)
     parser.add_argument("-r", "--result", default="_trace")
     return parser
@@ -51,37 +70,98 @@ class Shown:
         return self._text
 
     def _repr_html_(self) -> str:
-        return f'<pre style="line-height:1.3;overflow-x:auto">{html.escape(self._text)}</pre>'
+        style = "font-family:monospace;line-height:1.3;white-space:pre;overflow-x:auto"
+        return f'<pre style="{style}">{html.escape(self._text)}</pre>'
 
 
 def trace_cell(line: str, cell: str, shell: Any) -> Shown:
-    """Run a cell while tracing; the trace is left in the variable `_trace` (or that of -r)."""
-    from luxmeter.calls import export, trace
-    from luxmeter.calls.formats import format_of
+    """Run a cell while tracing; the trace is left in the variable `_trace` (or that of -r).
 
-    chosen = _options().parse_args(shlex.split(line))
+    The value of the cell's last line is shown as without the magic, above the table.
+    """
+    from luxmeter.calls import export
+
+    value = None
+    with contextlib.ExitStack() as stack:
+        with _told_in_a_line():
+            chosen = _options().parse_args(_words(line))
+            running = _prepared(chosen)
+        body, last = _compiled(shell, shell.transform_cell(cell))
+        with _told_in_a_line():
+            stack.enter_context(running)
+        shell.user_ns[chosen.result] = running
+        exec(body, shell.user_ns)  # noqa: S102 - as %%time does: an exception of the cell is shown once, by the shell
+        if last is not None:
+            value = eval(last, shell.user_ns)  # noqa: S307
+    if value is not None:
+        _show(value)
+    if chosen.out is not None:
+        export.write(running, chosen.out)
+    return Shown(running, by=chosen.by, top=chosen.top)
+
+
+def _prepared(chosen: argparse.Namespace) -> Trace:
+    """The trace that is asked for; what cannot be done is refused before the cell runs."""
+    from luxmeter.calls import trace
+    from luxmeter.calls.formats import format_of
+    from luxmeter.view.outputs import check_output
+
     if not chosen.result.isidentifier():
         raise UsageError("bad-magic", f"-r {chosen.result!r} is no name of a variable.", "Give a plain name.")
     if chosen.out is not None:
         format_of(chosen.out)
-    running = trace(
+        check_output(chosen.out, totals=chosen.totals)
+    return trace(
         inside=chosen.inside, sync=chosen.sync, totals=chosen.totals, sample=chosen.every, only=chosen.filter
     )
-    source = shell.transform_cell(cell)
-    code = compile(shell.compile.ast_parse(source), shell.compile.cache(source), "exec")
-    shell.user_ns[chosen.result] = running
-    with running:
-        exec(code, shell.user_ns)  # noqa: S102 - as %%time does: an exception of the cell is shown once, by the shell
-    if chosen.out is not None:
-        export.write(running, chosen.out)
-    return Shown(running, by=chosen.by, top=chosen.top)
+
+
+@contextlib.contextmanager
+def _told_in_a_line() -> Iterator[None]:
+    """An error of ours as IPython tells a wrong magic: without the stack."""
+    from IPython.core.error import UsageError as ShellError
+
+    try:
+        yield
+    except LuxmeterError as error:
+        raise ShellError(str(error)) from None
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(
+            "bad-magic", f"%%luxmeter {line.strip()}: {error}.", "Close the quotation."
+        ) from None
+
+
+def _compiled(shell: Any, source: str) -> tuple[CodeType, CodeType | None]:
+    """The cell, and apart from it its last line if that is an expression whose value is to be shown."""
+    tree, name = shell.compile.ast_parse(source), shell.compile.cache(source)
+    if not tree.body or not isinstance(tree.body[-1], ast.Expr) or source.rstrip().endswith(";"):
+        return compile(tree, name, "exec"), None
+    last = tree.body.pop()
+    return compile(tree, name, "exec"), compile(ast.Expression(last.value), name, "eval")
+
+
+def _show(value: Any) -> None:
+    from IPython.display import display
+
+    display(value)  # type: ignore[no-untyped-call]
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Called by %load_ext."""
 
     def luxmeter(line: str, cell: str) -> Shown:
-        """Trace every torch call of this cell."""
+        """Trace every torch call of this cell and show the hottest.
+
+        %%luxmeter [--inside] [--sync] [--totals] [--every N] [--filter PATTERN] [--by api|signature|module|section|thread|rank]
+                   [--top ROWS] [-o FILE] [-r VARIABLE]
+
+        The trace is in the variable _trace, or that of -r. -o writes it to a file: .html .csv .json .parquet .perfetto.json .folded
+        """
         return trace_cell(line, cell, shell)
 
     shell.register_magic_function(luxmeter, magic_kind="cell")

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from luxmeter.calls import load_trace
-from luxmeter.calls.export import Part, write
+from luxmeter.calls.export import Part, check_what, write
 from luxmeter.calls.formats import format_of
-from luxmeter.render.tables import print_json
+from luxmeter.calls.part import part_of
+from luxmeter.render.tables import print_json, terminal_width
 from luxmeter.store import Lab
 from luxmeter.view.startup import Request
 from luxmeter.view.startup.life import headline
@@ -21,15 +22,20 @@ def show_saved(
     """Print the table, or write the files that are asked for and say where."""
     part = Part.parse(window, depth) if window or depth is not None else None
     for out in request.out:
-        format_of(out)
+        check_what(format_of(out), by or "calls")
     result = load_trace(Path(saved))
     for out in request.out:
         write(result, out, part=part, what=by or "calls")
         sys.stderr.write(f"luxmeter: wrote {out}\n")
+    if not as_json and request.out:
+        return
+    shown = part_of(result, part)
     if as_json:
-        print_json([asdict(row) for row in result.table(by or "api")])
-    elif not request.out:
-        sys.stdout.write(result.table(by or "api").text(top=request.top, title=headline(result)) + "\n")
+        print_json([asdict(row) for row in shown.table(by or "api")])
+    else:
+        width = terminal_width(sys.stdout)
+        text = shown.table(by or "api").text(top=request.top, title=headline(shown), width=width)
+        sys.stdout.write(text + "\n")
 
 
 def last_trace_of(reference: str) -> Path | None:

@@ -167,8 +167,9 @@ class Instances:
         except TypeError:
             return
         if len(self._known) & 1023 == 0:
-            for place in [place for place, pair in self._known.items() if pair[0]() is None]:
-                del self._known[place]
+            # A copy: other threads put theirs meanwhile.
+            for place in [place for place, pair in self._known.copy().items() if pair[0]() is None]:
+                self._known.pop(place, None)
 
 
 class Ranges:
@@ -186,7 +187,7 @@ class Ranges:
 
     def all(self) -> dict[int, list[tuple[float, float]]]:
         """Signature id -> pairs."""
-        return {i: [(low, high) for low, high in pairs] for i, pairs in self._known.items()}
+        return {i: [(low, high) for low, high in pairs] for i, pairs in self._known.copy().items()}
 
 
 class Buffers:
@@ -284,7 +285,7 @@ class Buffers:
 
     def totals(self) -> list[Any]:
         """Rows of totals mode."""
-        return [(*key, *row[:6], row[6].tobytes()) for key, row in self._totals.items()]
+        return [(*key, *row[:6], row[6].tobytes()) for key, row in self._totals.copy().items()]
 
     def pending(self) -> int:
         """Events not taken yet."""

@@ -36,7 +36,7 @@ class Compiled:
     def __init__(self, describe: Callable[[Any], tuple[str, bool, str]]) -> None:
         self._describe = describe
         self._lock = threading.RLock()
-        self._running = 0
+        self._running: list[int] = []  # threads, each as often as it is in a compiled callable
         self._compilations = 0
         self._learned = -1
         self._guarded: list[Binding] = []
@@ -103,6 +103,16 @@ class Compiled:
             if self._compiling in self._handler.start_callbacks:  # torch._dynamo.reset() forgets them all
                 self._handler.remove_start_callback(self._compiling)
 
+    def after_fork(self) -> None:
+        """In a forked child: what other threads were running will never end here."""
+        self._lock = threading.RLock()
+        here = threading.get_ident()
+        self._running = [thread for thread in self._running if thread == here]
+        if not self._running:
+            self._full = None
+        for binding in self._guarded if self._running else ():
+            binding.take()
+
     def _run(self, recorded: Any, args: Any, kwargs: Any, patcher: Patcher) -> Any:
         if not patcher.in_place:
             return recorded(*args, **kwargs)
@@ -111,16 +121,16 @@ class Compiled:
                 self._handler.register_start_callback(self._compiling)
                 self._compilations += 1  # perhaps one was missed
             self._learn(patcher)
-            self._running += 1
-            if self._running == 1:
+            self._running.append(threading.get_ident())
+            if len(self._running) == 1:
                 for binding in self._guarded:
                     binding.take()
         try:
             return recorded(*args, **kwargs)
         finally:
             with self._lock:
-                self._running -= 1
-                if self._running == 0:
+                self._running.remove(threading.get_ident())
+                if not self._running:
                     full, self._full = self._full, None
                     if full is not None:
                         full.__exit__(None, None, None)

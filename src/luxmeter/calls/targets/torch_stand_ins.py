@@ -131,6 +131,10 @@ class TorchFramework:
         """The stand-ins were taken out."""
         self._compiled.forget()
 
+    def after_fork(self) -> None:
+        """In a forked child, where this thread is the only one."""
+        self._compiled.after_fork()
+
     def _resolve_module(self, patcher: Patcher, module: Any) -> int:
         name, span, path = self._modules.describe(module)
         if name.startswith("torch.compile("):

@@ -16,6 +16,8 @@ from luxmeter.calls.formats import is_file_name
 from luxmeter.calls.options import TraceSettings
 from luxmeter.calls.session import start_in_child
 from luxmeter.errors import LuxmeterError
+from luxmeter.render.tables import terminal_width
+from luxmeter.view.outputs import check_output
 from luxmeter.view.script import end_as_interrupted
 from luxmeter.view.startup import PARENT, Request
 
@@ -40,6 +42,8 @@ def begin(request: Request) -> None:
     folder, files = split_outputs(request)
     # Where a script changes its directory, the result still goes where it was asked for.
     wanted = [path.absolute() for path in files]
+    for path in wanted:
+        check_output(str(path), totals=request.totals)
     trace = start(**settings_of(request, free_folder(folder).absolute() if folder else None))
     trace.gives_way = True
     assert trace.folder is not None
@@ -75,7 +79,11 @@ def tell(
         export.write(result, path)
     if request.quiet:
         return
-    stream.write("\n" + result.table().text(top=request.top, title=headline(result)) + "\n")
+    stream.write(
+        "\n"
+        + result.table().text(top=request.top, title=headline(result), width=terminal_width(stream))
+        + "\n"
+    )
     if request.coverage and isinstance(trace, Trace):
         stream.write(f"{trace.coverage()}\n")
     for path in ([result.folder] if folder is not None else []) + files:

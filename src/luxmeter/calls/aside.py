@@ -1,0 +1,65 @@
+"""The stand-ins out of the way for a while, on all threads, until the last of those who asked for it is done."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+
+
+class Aside:
+    """Who has the stand-ins out of the way. Called, it gives a with statement that keeps them so."""
+
+    def __init__(self, take: Callable[[], None], put: Callable[[bool], None]) -> None:
+        """`take()` for the first who asks, `put(imported)` after the last: whether modules came in between."""
+        self._take, self._put = take, put
+        # What is freed or signalled while it is held may import, which steps aside as well.
+        self._lock = threading.RLock()
+        self._who: list[int] = []  # threads, each as often as it asked
+
+    def __bool__(self) -> bool:
+        return bool(self._who)
+
+    def __call__(self) -> Stretch:
+        return Stretch(self)
+
+    def begin(self) -> int:
+        """One more asks; what to give to `end`."""
+        who = threading.get_ident()
+        with self._lock:
+            self._who.append(who)
+            if len(self._who) == 1:
+                self._take()
+        return who
+
+    def end(self, who: int, *, imported: bool) -> None:
+        """One is done."""
+        with self._lock:
+            if who not in self._who:
+                return  # a thread of the process that this one was forked from
+            self._who.remove(who)
+            if not self._who:
+                self._put(imported)
+
+    def after_fork(self) -> None:
+        """In a forked child, where this thread is the only one: the others will never be done."""
+        self._lock = threading.RLock()
+        here = threading.get_ident()
+        self._who = [who for who in self._who if who == here]
+
+
+class Stretch:
+    """One stretch of time. No generator: one that is dropped in a forked child would end it for others."""
+
+    __slots__ = ("_aside", "_modules", "_who")
+
+    def __init__(self, aside: Aside) -> None:
+        self._aside = aside
+        self._who = self._modules = 0
+
+    def __enter__(self) -> None:
+        self._modules = len(sys.modules)
+        self._who = self._aside.begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._aside.end(self._who, imported=len(sys.modules) != self._modules)

@@ -6,6 +6,7 @@ Public names are loaded when they are first used: `import luxmeter as lux` impor
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     place = _PLACES.get(name)
     if place is None:
-        raise AttributeError(f"module 'luxmeter' has no attribute {name!r}")
+        raise AttributeError(f"module 'luxmeter' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = getattr(importlib.import_module(place), name)
     globals()[name] = value
     return value

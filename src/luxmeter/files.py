@@ -43,8 +43,15 @@ def sync_folder(folder: Path) -> None:
 
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     """Write `value` as readable JSON that `read_json` gives back with its types."""
-    text = json.dumps(to_json(value), indent=1, ensure_ascii=False, allow_nan=False)
-    write_file(path, text.encode() + b"\n", durable=durable)
+    write_file(path, json_text(value).encode(), durable=durable)
+
+
+def json_text(value: Any, *, indent: int | None = 1) -> str:
+    """`value` as a file of JSON holds it. Half characters (odd bytes on a command line) are escaped, all else is readable."""
+    text = json.dumps(to_json(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        text = json.dumps(to_json(value), indent=indent, ensure_ascii=True, allow_nan=False)
+    return text + "\n"
 
 
 def read_json(path: Path, default: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,11 @@ def test_its_code_is_compared_and_runs_again(project: Path) -> None:
     ]
     assert source_code.read_source(first.stored, "vendored/lib.py") == b"def f(x): return 2 * x\n"
     assert source_code.read_source(first.stored, ".gitmodules").startswith(b"[submodule")
+
+    words = [sys.executable, "-m", "luxmeter", "code", first.id, "--all", "--json"]
+    every = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    assert {".gitmodules", "train.py", "vendored/lib.py"} <= set(every)
+    assert every["vendored/lib.py"] == "def f(x): return 2 * x\n"
 
     lib.write_text("def f(x): return 4 * x\n")
     words = [sys.executable, "-m", "luxmeter", "reproduce", second.id]

@@ -61,3 +61,15 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
         [sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_mistyped_name_gets_a_suggestion() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Experimnt'"):
+        luxmeter.Experimnt  # noqa: B018
+    done = subprocess.run(
+        [sys.executable, "-c", "import luxmeter as lux\nlux.Experimnt"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Did you mean: 'Experiment'?" in done.stderr

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "experiment"))
 from made_runs import make_run
 
+import luxmeter as lux
 from luxmeter.errors import LuxmeterError, StoreError, UsageError
 from luxmeter.store import Lab, Run
 from luxmeter.view.cli import build_app
@@ -132,6 +133,17 @@ def test_show_has_everything(lab: Lab, command: Any) -> None:
     assert command("show", "--log") == "epoch 1\nepoch 2\n"
     with pytest.raises(StoreError, match="'best'"):
         command("show", "bset")
+
+
+def test_show_says_which_files_are_kept(lab: Lab, command: Any, tmp_path: Path) -> None:
+    (tmp_path / "seen").mkdir()
+    with lux.Experiment(
+        "e", lab=lab, quiet=True, code=False, system_s=0, watch=tmp_path / "seen", keep_file_bytes=2
+    ) as exp:
+        Path(exp.hold_exp_part("ckpt"), "held.txt").write_text("in the run itself")
+        (tmp_path / "seen" / "big.txt").write_text("too big to be kept")
+    shown = {line.split()[0]: line for line in command("show").splitlines() if ".txt" in line}
+    assert ", kept," in shown["ckpt/held.txt"] and ", not kept," in shown["seen/big.txt"]
 
 
 def test_show_a_failed_run(lab: Lab, command: Any) -> None:

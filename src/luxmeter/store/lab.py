@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.files import read_json, write_file
+from luxmeter.files import read_json, write_file, write_json
 from luxmeter.settings import LAB_FILE, find_lab
 from luxmeter.store import layout
 from luxmeter.store.blobs import BlobPool
 from luxmeter.store.journal import announce
 from luxmeter.store.liveness import Process
 from luxmeter.store.reader import Run
-from luxmeter.store.record_files import write_record
 from luxmeter.store.rows import RunRow
 from luxmeter.store.writer import RunWriter, compact_run
 
@@ -92,11 +91,11 @@ class Lab:
             "process": vars(Process.here()),
         }
         if params:
-            write_record(folder / layout.PARAMS, dict(params))
+            write_json(folder / layout.PARAMS, dict(params))
         if environment:
-            write_record(folder / layout.ENVIRONMENT, dict(environment))
+            write_json(folder / layout.ENVIRONMENT, dict(environment))
         # The identity comes last: a folder without one is a run that was never begun, and gc removes it.
-        write_record(folder / layout.IDENTITY, identity)
+        write_json(folder / layout.IDENTITY, identity)
         run = RunWriter(folder, identity, self.folder)
         if tags:
             run.marks.tag(*tags)
@@ -252,7 +251,7 @@ def _make(folder: Path) -> dict[str, Any]:
         # In a project's folder: what runs leave is not the project's, neither for git nor for snapshots of its code.
         write_file(folder / ".gitignore", b"*\n")
         identity = {"format": layout.LAB_FORMAT, "id": secrets.token_hex(8), "created_ns": time.time_ns()}
-        write_record(folder / LAB_FILE, identity, durable=True)
+        write_json(folder / LAB_FILE, identity, durable=True)
     except OSError as error:
         raise StoreError(
             "lab-not-writable",

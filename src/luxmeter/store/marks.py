@@ -9,10 +9,9 @@ from typing import Any
 from filelock import FileLock
 
 from luxmeter.errors import UsageError
-from luxmeter.files import read_json
+from luxmeter.files import read_json, write_json
 from luxmeter.store.journal import announce
 from luxmeter.store.layout import MARKS
-from luxmeter.store.record_files import write_record
 
 
 class Marks:
@@ -67,5 +66,5 @@ class Marks:
         with FileLock(self._file.with_name(f".{self._file.name}.lock")):
             marks = self._read()
             change(marks)
-            write_record(self._file, marks)
+            write_json(self._file, marks)
         announce(self._lab_folder, self._file.parent.name)

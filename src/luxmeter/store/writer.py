@@ -16,14 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from luxmeter.errors import StoreError, UsageError, warn_once
-from luxmeter.files import write_file
+from luxmeter.files import write_file, write_json
 from luxmeter.store import background, layout, points
 from luxmeter.store.blobs import BlobPool
 from luxmeter.store.folders import make_below
 from luxmeter.store.journal import announce
 from luxmeter.store.liveness import TOUCH_EVERY_S
 from luxmeter.store.marks import Marks
-from luxmeter.store.record_files import write_record
 from luxmeter.store.segments import SegmentWriter, compact
 from luxmeter.store.values import number_of, object_of
 
@@ -97,12 +96,12 @@ class RunWriter:
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """The run's parameters, nested as they are."""
-        write_record(self.folder / layout.PARAMS, dict(params))
+        write_json(self.folder / layout.PARAMS, dict(params))
         announce(self._lab_folder, self.id)
 
     def set_environment(self, environment: Mapping[str, Any]) -> None:
         """What the run ran on."""
-        write_record(self.folder / layout.ENVIRONMENT, dict(environment))
+        write_json(self.folder / layout.ENVIRONMENT, dict(environment))
 
     def put_file(self, name: str, content: bytes | str | Path) -> Path:
         """Put a file into the run, whole or not at all: bytes, text, or a copy of the file at a path."""
@@ -290,7 +289,7 @@ class RunWriter:
             self._write_summary()
 
     def _write_summary(self) -> None:
-        write_record(self.folder / layout.SUMMARY, {key: s.record() for key, s in self._summaries.items()})
+        write_json(self.folder / layout.SUMMARY, {key: s.record() for key, s in self._summaries.items()})
 
     def _sign_of_life(self) -> None:
         now = time.monotonic()
@@ -308,9 +307,9 @@ class RunWriter:
         with self._lock:
             compact_run(self.folder)
             if self._summaries:
-                write_record(self.folder / layout.SUMMARY, points.final_summary(self.folder, self._summaries))
+                write_json(self.folder / layout.SUMMARY, points.final_summary(self.folder, self._summaries))
             status = {"state": state, "ended_ns": time.time_ns(), "error": error, "lost_rows": self.lost_rows}
-            write_record(self.folder / layout.STATUS, status, durable=True)
+            write_json(self.folder / layout.STATUS, status, durable=True)
         announce(self._lab_folder, self.id)
 
     def _blame(self, problem: OSError) -> None:

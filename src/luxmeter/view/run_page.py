@@ -118,10 +118,12 @@ def _code(run: KeptRun, out: IO[str]) -> None:
 def _files(run: KeptRun, out: IO[str]) -> None:
     final = list(records.final_files(run.stored).values())
     put = [name for name in run.files if name not in {f"{c.part}/{c.path}" for c in final}]
+    held = set(run.stored.files())  # a part of the experiment that lies in the run itself
     if final or put:
         out.write("\nfiles\n")
     for change in final[:_MOST_FILES]:
-        kept = "kept" if change.kept else "not kept"
+        is_here = change.kept or f"{change.part}/{change.path}" in held
+        kept = "kept" if is_here else "not kept"
         out.write(
             f"  {one_line(f'{change.part}/{change.path}')}  {size(change.size_bytes)}, {kept}, {change.sha256[:12]}\n"
         )

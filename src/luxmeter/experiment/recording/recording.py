@@ -25,8 +25,8 @@ from luxmeter.experiment.recording.snapshot import Snapshot
 from luxmeter.experiment.recording.system_metrics import SystemMeter
 from luxmeter.experiment.recording.watch_files import FileWatch, KeepLimits, to_batch
 from luxmeter.experiment.records import CODE, COMMAND, FILES_TABLE, RANDOM, FileChange
+from luxmeter.files import json_text
 from luxmeter.store import RunWriter
-from luxmeter.store.record_files import record_text
 
 _TICK_S = 0.5
 
@@ -173,7 +173,7 @@ class Recording:
     def _put(self, name: str, record: Mapping[str, Any]) -> None:
         with self._told(name):
             indent = None if name == RANDOM else 1  # thousands of numbers: a line each would help nobody
-            self._run.put_file(name, record_text(dict(record), indent=indent))
+            self._run.put_file(name, json_text(dict(record), indent=indent))
 
     def _is_gone(self) -> bool:
         """Whether somebody removed the run: it stays removed."""

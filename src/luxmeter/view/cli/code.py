@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
         run: str = typer.Argument("latest", help="The run: id, name, tag, latest~1 or path."),
         path: str = typer.Argument("", help="One of its files, to print it."),
         every: bool = typer.Option(
-            False, "--all", help="All files of the git tree, not only those that ran."
+            False, "--all", help="All files of the git tree too, not only those that ran."
         ),
         changes: bool = typer.Option(
             False, "--changes", help="What was not committed when it ran, as a diff."
@@ -44,20 +44,23 @@ def register(app: typer.Typer) -> None:
             _print(str((kept.git or {}).get("diff", "")).encode())
             return
         ran, whole = source_code.kept_tree(found.stored), source_code.whole_tree(found.stored)
+
+        def read(name: str) -> bytes:
+            return (ran if name in ran.files else whole).read(name)
+
         if path:
-            body = (ran if path in ran.files else whole).read(path)
+            body = read(path)
             if as_json:
                 print_json({path: body.decode("utf-8", "replace")})
             else:
                 _print(body)
             return
-        tree = whole if every else ran
+        # What ran may lie in a submodule, or be ignored: then git's tree has no file of it.
+        names = sorted({*ran.files, *(whole.files if every else ())})
         if as_json:
-            print_json({name: tree.read(name).decode("utf-8", "replace") for name in tree.files})
+            print_json({name: read(name).decode("utf-8", "replace") for name in names})
             return
-        rows = [
-            [one_line(name), size(len(tree.read(name))), name in ran.files] for name in sorted(tree.files)
-        ]
+        rows = [[one_line(name), size(len(read(name))), name in ran.files] for name in names]
         sys.stdout.write(one_line(f"code of {found.id}, from {kept.root}") + "\n")
         print_table(["file", "size", "ran"], rows)
 

@@ -65,7 +65,7 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
 
 def test_a_mistyped_name_gets_a_suggestion() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Experimnt'"):
-        luxmeter.Experimnt  # noqa: B018
+        luxmeter.Experimnt
     done = subprocess.run(
         [sys.executable, "-c", "import luxmeter as lux\nlux.Experimnt"],
         capture_output=True,

@@ -31,7 +31,9 @@ def register(app: typer.Typer) -> None:
         ),
         dtypes: str = typer.Option("", "--dtypes", help="fp32,bf16,fp16,fp64 or recorded.  [default: fp32]"),
         backends: str = typer.Option(
-            "", "--backends", help="any of eager,compile,onnxruntime,mindspore and registered ones.  [default: eager]"
+            "",
+            "--backends",
+            help="any of eager,compile,onnxruntime,mindspore and registered ones.  [default: eager]",
         ),
         scale: list[str] = typer.Option(
             [], "--scale", help="Sizes of a dimension: batch=1,2,4. Repeat for several."

@@ -1,4 +1,4 @@
-"""What timing every call costs a small MindSpore training loop (PyNative), beside apitimewrapper. Three minutes.
+"""What timing every call costs a small MindSpore training loop (PyNative), beside apitimewrapper. Four minutes.
 
     .venv-mindspore/bin/python benchmarks/mindspore_overhead.py            # the table
     .venv-mindspore/bin/python benchmarks/mindspore_overhead.py --check    # exit 1 when the goal is surely missed, or nothing was measured
@@ -53,7 +53,7 @@ MARK = "RESULT "
 PEER = "apitimewrapper 0.0.7, no optimizer"
 # Shares of --seconds.
 REGIMES: dict[str, dict[str, float]] = {
-    "blocking": {DEFAULT: 1.0, "luxmeter, without signatures": 0.6, "luxmeter, also inside": 1.0,
+    "blocking": {DEFAULT: 3.0, "luxmeter, without signatures": 0.6, "luxmeter, also inside": 1.0,
                  "luxmeter, waiting for each call": 0.6, PEER: 0.3},
     "as is": {DEFAULT: 1.0, "luxmeter, also inside": 0.6},
 }  # fmt: skip

@@ -44,10 +44,10 @@ def test_an_exception_of_the_cell_is_shown_and_the_trace_kept(
 
 
 def test_the_value_of_the_last_line_is_shown_too(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert shell.run_cell("%%luxmeter\nw = x + 1\nw.sum().item() + 0.25").success
-    assert "6.25" in capsys.readouterr().out
-    assert shell.run_cell("%%luxmeter\nx.sum().item() + 0.5;").success
-    assert "3.5" not in capsys.readouterr().out
+    assert shell.run_cell("%%luxmeter\nw = x + 1\nw.sum().item() + 0.0078125").success
+    assert "6.0078125" in capsys.readouterr().out
+    assert shell.run_cell("%%luxmeter\nx.sum().item() + 0.0078125;").success
+    assert "3.0078125" not in capsys.readouterr().out
 
 
 def test_the_table_goes_where_it_is_written_in_a_notebook_too(

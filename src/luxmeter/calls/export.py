@@ -19,7 +19,7 @@ from luxmeter.calls.formats import format_of
 from luxmeter.calls.part import Part as Part
 from luxmeter.calls.part import first_ns, part_of
 from luxmeter.calls.reading import Numbers
-from luxmeter.calls.records import OWN, RAISED
+from luxmeter.calls.records import RAISED
 from luxmeter.calls.results import TraceResult
 from luxmeter.calls.session import Trace
 from luxmeter.calls.table import BY
@@ -113,7 +113,7 @@ def arrow(trace: Trace | TraceResult, what: str = "calls", *, part: Part | None 
     lookup = np.array([distinct[word] for word in words], dtype=np.int32)
     text = pa.DictionaryArray.from_arrays(lookup[events["signature"].to_numpy()], pa.array(list(distinct)))
     table = events.set_column(events.schema.get_field_index("signature"), "signature", text)
-    at = np.flatnonzero((result.recording.events["flags"] & OWN) == 0)
+    at = np.flatnonzero(result.recording.of_program())
     # `parent` is a row number: it follows the rows that are left, -1 where the caller is not among them.
     place = np.full(len(events) + 1, -1, dtype=np.int64)
     place[at] = np.arange(len(at))
@@ -193,7 +193,7 @@ def _write_perfetto(result: TraceResult, stream: IO[str], zero_ns: int) -> None:
         ]
     stream.write(",\n".join(json.dumps(line, ensure_ascii=False) for line in lines))
     before = ",\n" if lines else ""
-    at = np.flatnonzero((recording.events["flags"] & OWN) == 0)
+    at = np.flatnonzero(recording.of_program())
     events = {
         name: recording.events[name][at] for name in (*_KIND, "flags", "start_ns", "duration_ns", "depth")
     }
@@ -220,12 +220,12 @@ _KIND = ("callable", "signature", "section", "process", "thread")
 
 def _kinds_of_events(events: dict[str, Numbers]) -> tuple[list[list[int]], Numbers]:
     """The distinct (callable, signature, section, process, thread, raised) and which of them each event is."""
-    code = (events["flags"] & RAISED != 0).astype(np.int64)
+    raised = (events["flags"] & RAISED != 0).astype(np.int64)
     columns = [events[name].astype(np.int64) for name in _KIND]
+    code = raised
     for column in columns:  # one after the other: all numbers in one would not fit into 64 bits
         code = np.unique(code * (int(column.max(initial=0)) + 1) + column, return_inverse=True)[1].ravel()
     first = np.unique(code, return_index=True)[1]
-    raised = (events["flags"] & RAISED != 0).astype(np.int64)
     return np.stack([c[first] for c in (*columns, raised)], axis=1).tolist(), code
 
 

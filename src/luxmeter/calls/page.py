@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from luxmeter.calls.part import Part
-from luxmeter.calls.records import OWN
 from luxmeter.calls.results import TraceResult
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.tree import CallTree
@@ -83,7 +82,7 @@ def _flame(tree: CallTree) -> Flame:
 def _timeline(result: TraceResult, part: Part) -> Timeline:
     recording = result.recording
     events = recording.events
-    at = np.flatnonzero((events["flags"] & OWN) == 0)
+    at = np.flatnonzero(recording.of_program())
     what = "the chosen part" if part.start_s is not None or part.end_s is not None else "the whole trace"
     if what == "the whole trace":
         low, high, process = _one_step(result, at)

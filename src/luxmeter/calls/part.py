@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from luxmeter.calls.records import OWN
 from luxmeter.calls.results import TraceResult
 from luxmeter.calls.tree import parents
 from luxmeter.errors import TraceError, UsageError
@@ -62,7 +61,7 @@ def part_of(result: TraceResult, part: Part | None) -> TraceResult:
             "Trace again without totals=True.",
         )
     events = recording.events
-    mine = (events["flags"] & OWN) == 0
+    mine = recording.of_program()
     since = events["start_ns"] - first_ns(result)
     keep = mine.copy()
     if part.start_s is not None:
@@ -90,6 +89,6 @@ def part_of(result: TraceResult, part: Part | None) -> TraceResult:
 
 def first_ns(result: TraceResult) -> int:
     """When the first call began: what seconds of a trace are counted from."""
-    events = result.recording.events
-    starts = events["start_ns"][(events["flags"] & OWN) == 0]
+    recording = result.recording
+    starts = recording.events["start_ns"][recording.of_program()]
     return int(starts.min()) if len(starts) else 0

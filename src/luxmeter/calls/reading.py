@@ -17,6 +17,7 @@ from luxmeter.calls.records import (
     EVENT_DTYPE,
     EVENT_SCHEMA,
     FORMAT,
+    OWN,
     CallableWords,
     ProcessRecord,
     SignatureWords,
@@ -62,6 +63,11 @@ class Recording:
     def n(self) -> int:
         """Number of events."""
         return len(self.events["callable"])
+
+    def of_program(self) -> Numbers:
+        """Which events are the program's: all but the recorder's own work."""
+        found: Numbers = (self.events["flags"] & OWN) == 0
+        return found
 
 
 def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = None) -> Recording:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from luxmeter.calls.records import OWN
-
 if TYPE_CHECKING:
     from luxmeter.calls.reading import Recording
 
@@ -85,7 +83,7 @@ def descendants(events: dict[str, Numbers], parent: Numbers) -> Numbers:
 
 def make_tree(recording: Recording) -> CallTree:
     """Totals for each path of calls, over all threads and processes."""
-    kept = (recording.events["flags"] & OWN) == 0
+    kept = recording.of_program()
     events = {name: column[kept] for name, column in recording.events.items()}
     parent = parents(events)
     depth = events["depth"]

@@ -17,6 +17,7 @@ import torch
 
 import luxmeter as lux
 from luxmeter.calls import session
+from luxmeter.errors import LuxmeterWarning
 
 pytestmark = pytest.mark.usefixtures("core_name")
 
@@ -184,7 +185,8 @@ def test_an_interrupt_leaves_a_whole_trace(tmp_path: Path):
     assert lux.load_trace(tmp_path / "t").table()["work"].n >= 1
 
 
-def test_a_full_disk_loses_events_and_says_so(tmp_path: Path):
+@pytest.mark.parametrize("again", [True, False])
+def test_a_full_disk_loses_what_it_must_and_says_so(tmp_path: Path, again: bool):
     out = run_script(
         f"""
         import resource, luxmeter as lux
@@ -196,7 +198,8 @@ def test_a_full_disk_loses_events_and_says_so(tmp_path: Path):
             for _ in range(3000):
                 assert work([1]) == 1
             t._spill.flush()
-            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            if {again}:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             work([])
         print(t.table()["work"].n)
         print(t.result.notes())
@@ -204,14 +207,20 @@ def test_a_full_disk_loses_events_and_says_so(tmp_path: Path):
         tmp_path,
     )
     kept, notes = out.splitlines()
-    assert kept == "2"
-    assert "calls lost: OSError: File too large" in notes
+    if again:  # there is room again: what waited is written
+        assert kept == "3002"
+        assert "writing failed and was made up for: OSError: File too large" in notes
+    else:
+        assert f"{3002 - int(kept)} calls lost: OSError: File too large" in notes
 
 
 def test_a_folder_that_vanishes_does_not_hurt_the_program(tmp_path: Path):
     import shutil
 
-    with lux.trace(framework=None, keep=tmp_path / "t") as t:
+    with (
+        pytest.warns(LuxmeterWarning, match="No such file"),
+        lux.trace(framework=None, keep=tmp_path / "t") as t,
+    ):
         work = t.wrap(len, name="work")
         work([])
         t._spill.flush()

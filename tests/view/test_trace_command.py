@@ -59,6 +59,43 @@ def test_a_script_runs_as_without_it() -> None:
     assert {row["name"]: row["n"] for row in json.loads(table.stdout)} == counts("s-trace")
 
 
+FAILING = """
+import atexit, sys, torch
+from luxmeter.calls import {module} as module
+def fails(*args, **kwargs):
+    raise RuntimeError("a fault of the writer")
+{owner}.{name} = fails
+atexit.register(print, "the program's own work at exit")
+torch.ones(3).sum()
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "owner", "name"),
+    [
+        ("spill", "module", "_write_parquet"),
+        ("spill", "module.Spill", "_take"),
+        ("results", "module.TraceResult", "table"),
+    ],
+)
+def test_a_trace_that_failed_is_told_by_the_exit_code(module: str, owner: str, name: str) -> None:
+    Path("s.py").write_text(FAILING.format(module=module, owner=owner, name=name, end=""))
+    traced = luxmeter("trace", "s.py")
+    assert traced.returncode == 3
+    assert traced.stdout == "the program's own work at exit\n"
+    assert "RuntimeError" in traced.stderr and "a fault of the writer" in traced.stderr
+    by_variable = run("s.py", LUXMETER_TRACE="elsewhere")
+    assert by_variable.returncode == 0 and "a fault of the writer" in by_variable.stderr
+
+
+def test_a_program_that_failed_itself_keeps_its_exit_code() -> None:
+    Path("s.py").write_text(FAILING.format(module="spill", owner="module.Spill", name="_take", end="1 / 0"))
+    traced = luxmeter("trace", "s.py")
+    assert traced.returncode == 1
+    assert "ZeroDivisionError" in traced.stderr and "2 calls lost: RuntimeError: a fault" in traced.stderr
+
+
 def test_a_module_and_its_exception(tmp_path: Path) -> None:
     Path("pack").mkdir()
     Path("pack", "__init__.py").write_text("")

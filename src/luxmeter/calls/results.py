@@ -174,6 +174,8 @@ class TraceResult:
                 said.append(f"{stats['lost']} calls lost{where}: the writer could not keep up")
             if process.end.get("lost_on_disk"):
                 said.append(f"{process.end['lost_on_disk']} calls lost{where}: {process.end['trouble']}")
+            elif process.end.get("trouble"):
+                said.append(f"writing failed{where} and was made up for: {process.end['trouble']}")
             if stats["generalised"]:
                 said.append(
                     f"{stats['generalised']} calls{where} came after the limit of signatures: not told apart"

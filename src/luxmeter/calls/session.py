@@ -25,7 +25,7 @@ from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.words import Words, describer
-from luxmeter.errors import TraceError
+from luxmeter.errors import TraceError, warn_once
 
 if TYPE_CHECKING:
     from luxmeter import Operators
@@ -50,6 +50,7 @@ class Trace:
         self._words: Words = Words(Arguments())
         self._patcher: Any = None
         self._spill: Spill | None = None
+        self._trouble = ""
         self._cost = cost.CallCost(0.0, 0.0)
         self._started_ns = self._stopped_ns = 0
         self._started_at = 0.0
@@ -159,13 +160,15 @@ class Trace:
             finally:
                 _active = None
                 self._finish()
+        self._tell_trouble()
         return self
 
     def _finish(self) -> None:
         if self._spill is None:
             return
         spill, self._spill = self._spill, None
-        spill.finish(self._end())
+        spill.finish(self._end)
+        self._trouble = spill.trouble
         if not self._child and self.folder is not None:
             folders.mark_stopped(self.folder)
 
@@ -204,6 +207,21 @@ class Trace:
         """As a decorator, `@lux.trace()`: each call of the function is traced afresh; see `function.trace`."""
         return traced(function, fresh=lambda: Trace(self.options), running=active)
 
+    @property
+    def trouble(self) -> str:
+        """What went wrong first in writing the trace down; empty while all goes well."""
+        return self._spill.trouble if self._spill is not None else self._trouble
+
+    def _tell_trouble(self) -> None:
+        if self.trouble:
+            warn_once(
+                "trace-writer-failed",
+                f"Writing the trace down failed: {self.trouble}.",
+                "It is tried again until the end; notes() and the table then say how many calls were lost.",
+                key=str(self.folder),
+                stacklevel=4,
+            )
+
     # -- while it runs
 
     def section(self, name: str) -> Section:
@@ -211,6 +229,7 @@ class Trace:
         return Section(name, self._enter, self._leave)
 
     def _enter(self, name: str) -> Any:
+        self._tell_trouble()
         return self._recorder.enter(self._words.section(name)) if self.running else None
 
     def _leave(self, span: Any) -> None:
@@ -219,6 +238,7 @@ class Trace:
 
     def step(self) -> None:
         """A training step ended here. Without a single call of it, an optimizer's step() ends one."""
+        self._tell_trouble()
         if self._recorder is not None:
             self._recorder.step()
 
@@ -231,6 +251,7 @@ class Trace:
 
     def live(self) -> CallTable:
         """Totals for each API until now, without touching the disk."""
+        self._tell_trouble()
         rows = self._recorder.live() if self._recorder is not None else []
         return CallTable.from_live(rows, self._words.callables)
 
@@ -251,6 +272,7 @@ class Trace:
             raise TraceError("trace-not-started", "The trace was not started.", "Use it in a with statement.")
         if self.running and self._spill is not None:
             self._spill.flush()
+            self._tell_trouble()
             return TraceResult(self.folder, running=self._end())
         if self._result is None:
             self._result = TraceResult(self.folder)
@@ -300,6 +322,7 @@ class Trace:
     def _on_chunk(self) -> None:
         if self._spill is not None:
             self._spill.wake()
+            self._tell_trouble()
 
     def _on_tick(self) -> None:
         """From the writer, a few times a second."""

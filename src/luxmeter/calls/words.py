@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luxmeter.calls.records import CALL, SECTION, CallableWords, SignatureWords
-from luxmeter.signature import Signature, describe
+from luxmeter.signature import Opaque, Signature, describe
 from luxmeter.signature_json import signature_from_json
 from luxmeter.signature_json import to_json as signature_to_json
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.core._core import Recorder
 
 OWN_NAME = "(luxmeter)"
+UNKNOWN = Signature((Opaque("unknown"),))  # of a call whose arguments could not be described
 # Floats are left out of a signature's key: 200 steps of Adam are one signature. Here they decide the size of the result.
 SHAPED_BY_FLOATS = frozenset(
     {
@@ -47,7 +49,14 @@ class Words:
         self.threads: dict[int, str] = {}
         self.sections: dict[str, int] = {}
         self._described: dict[int, int] = {}  # signature -> callable, while it is described
-        self._told: set[tuple[str, int]] = set()
+        # Handed from the program's threads to the writer one by one: to walk a dictionary that they add to would fail.
+        self._new: deque[tuple[str, int]] = deque()
+        self._untold: dict[
+            tuple[str, int], None
+        ] = {}  # in order; those given by `untold_lines` and not yet `told`
+        self._given: list[tuple[str, int]] = []
+        self._told: set[int] = set()  # callables
+        self.refused: Exception | None = None  # why something could not be told the last time
         self._recorder: Recorder | None = None
         self.token: Any = None
 
@@ -72,12 +81,9 @@ class Words:
         number = self._recorder.add_callable(
             name, kind=kind, module=module, record=record, boundary=boundary, floats=name in SHAPED_BY_FLOATS
         )
-        words = CallableWords(name, label, kind, path, framework)
-        if number == len(self.callables):
-            self.callables.append(words)
-        else:  # another thread was between the two lines
-            self.callables.extend([words] * (number + 1 - len(self.callables)))
-            self.callables[number] = words
+        while len(self.callables) <= number:  # other threads may do the same: a place too many is harmless
+            self.callables.append(CallableWords(""))
+        self.callables[number] = CallableWords(name, label, kind, path, framework)
         return number
 
     def section(self, name: str) -> int:
@@ -105,66 +111,94 @@ class Words:
     ) -> None:
         """Describe a call's arguments, the first time they look like this."""
         if general:
-            self.signatures[signature_id] = _general(callable_id)
+            self._add_signature(signature_id, _general(callable_id))
             return
         self._described[signature_id] = callable_id
-        with self._arguments.quiet():
-            how = dict(self._describer)
-            if "facts" in how and not self._arguments.may_compute():
-                del how["facts"]
-            if self.callables[callable_id].kind != CALL:  # a whole model is no operator: its class is enough
-                how.pop("module", None)
-            self.signatures[signature_id] = SignatureWords(callable_id, describe(args, kwargs, **how))
-        del self._described[signature_id]
+        found = UNKNOWN  # stays so if describing it raises, which the core counts
+        try:
+            with self._arguments.quiet():
+                how = dict(self._describer)
+                if "facts" in how and not self._arguments.may_compute():
+                    del how["facts"]
+                if (
+                    self.callables[callable_id].kind != CALL
+                ):  # a whole model is no operator: its class is enough
+                    how.pop("module", None)
+                found = describe(args, kwargs, **how)
+        finally:
+            self._add_signature(signature_id, SignatureWords(callable_id, found))
+            del self._described[signature_id]
+
+    def _add_signature(self, number: int, words: SignatureWords) -> None:
+        self.signatures[number] = words
+        self._new.append(("signature", number))
 
     def on_thread(self, number: int) -> None:
         """Note the name of the thread that begins to record (without making one up for it in `threading`)."""
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
         self.threads[number] = thread.name if thread is not None else f"native-{threading.get_native_id()}"
+        self._new.append(("thread", number))
 
     # -- to the folder and back
 
-    def new_lines(self, callables: Iterable[int]) -> list[str]:
-        """JSON lines for what was not told yet: these callables, and all signatures and threads."""
-        lines = []
-        for number in callables:
-            if self._first("callable", number) and number < len(self.callables):
-                words = self.callables[number]
-                lines.append(
-                    {
-                        "callable": number,
-                        "name": words.name,
-                        "label": words.label,
-                        "kind": words.kind,
-                        "path": words.path,
-                        "framework": words.framework,
-                    }
-                )
-        for number, signature in list(self.signatures.items()):
-            if self._first("signature", number):
-                told: dict[str, Any] = {"signature": number, "of": signature.callable}
-                told.update(
-                    {"general": True} if signature.general else {"is": signature_to_json(signature.signature)}
-                )
-                lines.append(told)
-        for number, name in list(self.threads.items()):
-            if self._first("thread", number):
-                lines.append({"thread": number, "name": name})
-        return [json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines]
+    def untold_lines(self, callables: Iterable[int], *, last: bool = False) -> list[str]:
+        """JSON lines for what the folder does not hold: these callables, and all signatures and threads since.
+
+        They are given again until `told` is called. One that cannot be written waits; with `last` it is unknown for good.
+        """
+        while self._new:
+            self._untold[self._new.popleft()] = None
+        self._untold.update((("callable", n), None) for n in callables if n not in self._told)
+        lines, self._given, self.refused = [], [], None
+        for kind, number in self._untold:
+            try:
+                told = self._as_json(kind, number)
+            except Exception as error:  # noqa: BLE001  (one odd value must not keep the others from being told)
+                self.refused = error
+                if kind != "signature" or not last:
+                    continue
+                told = self._signature_json(number, UNKNOWN)
+            lines.append(json.dumps(told, separators=(",", ":")))
+            self._given.append((kind, number))
+        return lines
+
+    def told(self) -> None:
+        """What `untold_lines` gave rests in the folder."""
+        for kind, number in self._given:
+            del self._untold[kind, number]
+            if kind == "callable":
+                self._told.add(number)
+        self._given = []
+
+    def _as_json(self, kind: str, number: int) -> dict[str, Any]:
+        if kind == "callable":
+            words = self.callables[number]
+            return {
+                "callable": number,
+                "name": words.name,
+                "label": words.label,
+                "kind": words.kind,
+                "path": words.path,
+                "framework": words.framework,
+            }
+        if kind == "thread":
+            return {"thread": number, "name": self.threads[number]}
+        return self._signature_json(number, self.signatures[number].signature)
+
+    def _signature_json(self, number: int, signature: Signature) -> dict[str, Any]:
+        words = self.signatures[number]
+        said = {"general": True} if words.general else {"is": signature_to_json(signature)}
+        return {"signature": number, "of": words.callable, **said}
 
     def forget_told(self) -> None:
         """Tell everything again: a forked child writes to a folder of its own, with threads of its own."""
         for number, callable_id in self._described.items():  # by threads that are not here
             self.signatures[number] = _general(callable_id)
         self._described.clear()
-        self._told.clear()
         self.threads.clear()
-
-    def _first(self, kind: str, number: int) -> bool:
-        if (kind, number) in self._told:
-            return False
-        self._told.add((kind, number))
-        return True
+        self._told.clear()
+        self._untold.clear()
+        self._new = deque(("signature", number) for number in self.signatures)
 
 
 def _general(callable_id: int) -> SignatureWords:
@@ -189,7 +223,7 @@ def describer(framework: str | None, *, facts: bool) -> Describer:
 def read_lines(
     lines: Iterable[str],
 ) -> tuple[dict[int, CallableWords], dict[int, SignatureWords], dict[int, str]]:
-    """What `new_lines` wrote; a torn last line is passed over."""
+    """What `untold_lines` gave; a torn line is passed over."""
     callables: dict[int, CallableWords] = {0: CallableWords(OWN_NAME)}
     signatures: dict[int, SignatureWords] = {}
     threads: dict[int, str] = {}

@@ -65,7 +65,7 @@ class SegmentWriter:
             written = 0
             while written < len(piece):
                 written += file.write(piece[written:]) or 0
-        except OSError:
+        except BaseException:
             self._cut_back()
             raise
         self._end += len(piece)

@@ -464,7 +464,7 @@ static void add_total(Recorder *r, Thread *t, const Frame *f, int64_t duration, 
 {
     Total *total = find_total(r, f->callable, signature, f->section, t->no, flags);
     if (total == NULL) {
-        r->lost++;
+        r->lost += !(flags & OWN);
         return;
     }
     if (total->n == 0 || duration < total->min) total->min = duration;
@@ -474,7 +474,7 @@ static void add_total(Recorder *r, Thread *t, const Frame *f, int64_t duration, 
     total->child += f->child;
     total->wait += wait;
     total->histogram[bucket(duration)]++;
-    r->events++;
+    r->events += !(flags & OWN);
 }
 
 /* -1: a hook was interrupted and the exception is the user's. */
@@ -501,7 +501,7 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
     Chunk *chunk = t->chunk;
     if (UNLIKELY(chunk == NULL)) {
         if ((chunk = t->chunk = take_chunk(r)) == NULL) {
-            r->lost++;
+            r->lost += !(flags & OWN);
             return 0;
         }
     }
@@ -517,7 +517,7 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
     e->module = f->module;
     e->depth = f->depth < 65535 ? (uint16_t)f->depth : 65535;
     e->flags = (uint16_t)flags;
-    r->events++;
+    r->events += !(flags & OWN);
     if (UNLIKELY(chunk->used == CHUNK_EVENTS)) {
         t->chunk = NULL;
         *r->full_tail = chunk;
@@ -1893,7 +1893,11 @@ static PyObject *recorder_drain(PyObject *self, PyObject *args, PyObject *kwargs
         give_chunk(r, chunk);
     }
     return list;
-failed:
+failed: /* what was taken out is nowhere else any more */
+    if (PyList_GET_SIZE(list)) {
+        PyErr_Clear();
+        return list;
+    }
     Py_DECREF(list);
     return NULL;
 }

@@ -170,7 +170,10 @@ class Recorder:
         """Signature id -> smallest and largest value of each float argument, in order of appearance (first 16)."""
 
     def stats(self) -> dict[str, int]:
-        """events, lost, passed, unfinished, signatures, generalised, described_ns, hook_errors, steps, pending."""
+        """events, lost, passed, unfinished, signatures, generalised, described_ns, hook_errors, steps, pending.
+
+        Events and lost are the program's: without the recorder's own work.
+        """
 
     def after_fork(self) -> None:
         """In the child: drop what belongs to the parent, start with empty buffers and no open calls."""

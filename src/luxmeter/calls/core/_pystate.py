@@ -233,20 +233,20 @@ class Buffers:
         chunk = thread.chunk
         if chunk is None:
             if self._chunks >= self._max_chunks:
-                self.counts["lost"] += 1
+                self.counts["lost"] += not flags & OWN
                 return False
             chunk = thread.chunk = bytearray(_CHUNK_EVENTS * EVENT_SIZE)
             thread.used = thread.taken = 0
             self._chunks += 1
         if thread.used >= len(chunk):  # in a signal handler, while this chunk is being handed over
-            self.counts["lost"] += 1
+            self.counts["lost"] += not flags & OWN
             return False
         _EVENT.pack_into(
             chunk, thread.used, span.start_ns, duration, span.child_ns, wait, span.callable_id, signature, thread.no,
             span.section, span.module, min(span.depth, 65535), flags,
         )  # fmt: skip
         thread.used += EVENT_SIZE  # only now: whoever takes events out looks no further than this
-        self.counts["events"] += 1
+        self.counts["events"] += not flags & OWN
         if thread.used < len(chunk):
             return False
         with self._lock:
@@ -269,7 +269,7 @@ class Buffers:
         row[4] = min(row[4], duration)
         row[5] = max(row[5], duration)
         row[6][bucket(duration)] += 1
-        self.counts["events"] += 1
+        self.counts["events"] += not key[4] & OWN
 
     def take(self, partial: bool) -> list[bytes]:
         """Everything kept, or the full chunks only."""

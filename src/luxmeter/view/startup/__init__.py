@@ -128,6 +128,10 @@ def begin() -> None:
         return
     if request is None:
         return
+    if request.strict:
+        from luxmeter.view.startup import exit_code
+
+        exit_code.prepare()
     if any(name in sys.modules for name in _FRAMEWORKS):
         start_now(request)
         return

@@ -19,7 +19,7 @@ from luxmeter.errors import LuxmeterError
 from luxmeter.render.tables import terminal_width
 from luxmeter.view.outputs import check_output
 from luxmeter.view.script import end_as_interrupted
-from luxmeter.view.startup import PARENT, Request
+from luxmeter.view.startup import PARENT, Request, exit_code
 
 
 def join(parent: str) -> bool:
@@ -56,15 +56,18 @@ def begin(request: Request) -> None:
             return
         os.environ.pop(PARENT, None)
         gave_way = not trace.running
-        trace.stop()
         stream = sys.__stderr__
         try:
+            trace.stop()
             if stream is not None:
                 if gave_way and not request.quiet:
                     stream.write("luxmeter: the program started a trace of its own; this one ended there\n")
                 tell(trace, request, folder=folder, files=wanted, stream=stream)
-        except (LuxmeterError, OSError) as error:
-            sys.stderr.write(f"luxmeter: {error}\n")
+            if trace.trouble or any(p.end.get("trouble") for p in trace.result.recording.processes):
+                exit_code.fail()
+        except Exception as error:  # noqa: BLE001  (at exit nobody else would tell it)
+            sys.stderr.write(f"luxmeter: {error if isinstance(error, LuxmeterError) else repr(error)}\n")
+            exit_code.fail()
         end_as_interrupted()
 
     atexit.register(end)  # after session's own: runs before it

@@ -1,0 +1,230 @@
+"""Whatever fails while a trace is written down: no call vanishes without a word, and nothing reaches the program."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import luxmeter as lux
+from luxmeter.calls import records, session, spill, words
+from luxmeter.calls.arguments import Arguments
+from luxmeter.errors import LuxmeterWarning, forget_warnings
+from luxmeter.signature import Opaque
+from luxmeter.store import SegmentWriter
+
+CALLS = 6_000
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "take": (spill.Spill, "_take"),
+    "batch": (records, "to_batch"),
+    "columns": (records, "numbers_of"),
+    "words": (words.Words, "untold_lines"),
+    "one signature": (words, "signature_to_json"),
+    "words file": (spill, "open"),
+    "words written": (words.Words, "told"),
+    "segment": (SegmentWriter, "append"),
+    "segment file": (SegmentWriter, "_open_file"),
+    "segment closed": (SegmentWriter, "close"),
+    "parquet": (spill, "_write_parquet"),
+    "parquet or segment": (spill.pa.Table, "from_batches"),
+    "end": (session.Trace, "_end"),
+    "end file": (spill, "write_json"),
+    "tick": (session.Trace, "_on_tick"),
+}
+
+
+def failing(real: Callable[..., Any], times: float, error: Exception) -> Callable[..., Any]:
+    """`real`, after it has failed so often. A file is closed all the same."""
+    left, closes = [times], real is SegmentWriter.close
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        if left[0] > 0:
+            left[0] -= 1
+            if closes:
+                real(*args)
+            raise error
+        return real(*args, **kwargs)
+
+    return replaced
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several parts in a short trace; warnings given before are given again."""
+    monkeypatch.setattr(spill, "PART_ROWS", 1000)
+    monkeypatch.setattr(spill, "_PART_BYTES", 1000 * records.EVENT_DTYPE.itemsize)
+    forget_warnings()
+
+
+def traced(*, totals: bool = False) -> session.Trace:
+    with lux.trace(framework=None, totals=totals) as t:
+        work = t.wrap(len, name="work")
+        for n in range(CALLS):
+            assert work([0] * (n % 7)) == n % 7
+            if n % 1500 == 0:
+                assert t._spill is not None
+                t._spill.flush()
+    return t
+
+
+def lost(t: session.Trace) -> int:
+    ends = [process.end for process in t.result.recording.processes]
+    return sum(end.get("lost_on_disk", 0) + end.get("stats", {}).get("lost", 0) for end in ends)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a fault"), OSError(28, "No space left on device"), MemoryError()], ids=repr
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_fails_once_loses_nothing(
+    step: str, error: Exception, core_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name = STEPS[step]
+    _inject(monkeypatch, owner, name, 1, error)
+    with pytest.warns(LuxmeterWarning, match=type(error).__name__) if step != "tick" else _perhaps():
+        t = traced()
+    assert t.table()["work"].n == CALLS
+    assert lost(t) == 0
+    assert {str(signature) for _, signature in t.result.signatures} == {str([0] * n) for n in range(7)}
+    if step != "tick":
+        assert any(type(error).__name__ in note for note in t.result.notes())
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_always_fails_is_told_and_every_call_accounted_for(
+    step: str, core_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name = STEPS[step]
+    _inject(monkeypatch, owner, name, float("inf"), RuntimeError("a fault"))
+    monkeypatch.setattr(spill, "_MAX_WAITING_BYTES", 3000 * records.EVENT_DTYPE.itemsize)
+    with pytest.warns(LuxmeterWarning, match="a fault") if step != "tick" else _perhaps():
+        t = traced()
+    monkeypatch.undo()
+    kept = sum(row.n for row in t.table())
+    assert kept + lost(t) == CALLS
+    if step != "tick":
+        assert t.trouble == "RuntimeError: a fault"
+        assert t.result.notes()
+
+
+def test_totals_that_cannot_be_read_are_lost_aloud(core_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _inject(monkeypatch, session.Trace, "_end", float("inf"), RuntimeError("a fault"))
+    with pytest.warns(LuxmeterWarning, match="a fault"):
+        t = traced(totals=True)
+    assert lost(t) == CALLS
+    assert f"{CALLS} calls lost: RuntimeError: a fault" in t.result.notes()
+
+
+def test_events_that_vanish_on_the_way_are_missed(core_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core's own counter is asked: what the writer never saw is said to be lost too."""
+    real = spill.Spill._take
+
+    def forgetful(self: spill.Spill, *, partial: bool) -> None:
+        real(self, partial=partial)
+        self._pieces.clear()
+
+    monkeypatch.setattr(spill.Spill, "_take", forgetful)
+    with pytest.warns(LuxmeterWarning, match="never reached the writer"):
+        t = traced()
+    assert lost(t) == CALLS
+
+
+def _inject(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, times: float, error: Exception) -> None:
+    if owner is spill.pa.Table:  # a type that cannot be changed: a module that looks like it
+        stand_in = type("pa", (), {"__getattr__": lambda _, attribute: getattr(records.pa, attribute)})()
+        stand_in.Table = type("Table", (), {name: staticmethod(failing(owner.from_batches, times, error))})
+        monkeypatch.setattr(spill, "pa", stand_in)
+        return
+    real = open if name == "open" else getattr(owner, name)
+    monkeypatch.setattr(owner, name, failing(real, times, error), raising=False)
+
+
+@contextlib.contextmanager
+def _perhaps() -> Iterator[None]:
+    """Of a step that the writer's thread takes only when it has time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LuxmeterWarning)
+        yield
+
+
+def test_signatures_that_come_while_the_writer_reads_them() -> None:
+    """In Python 3.11 the collector may run, and with it other threads, wherever a tuple is made."""
+    known = words.Words(Arguments())
+    numbers = iter(range(1, 100_000))
+    describing = []
+
+    def one_more(*_: object) -> None:
+        if not describing:
+            describing.append(True)
+            known.on_signature(0, next(numbers), (1,), {}, False)
+            describing.clear()
+
+    for _ in range(50):
+        one_more()
+    threshold = gc.get_threshold()
+    gc.callbacks.append(one_more)
+    gc.set_threshold(20)
+    try:
+        told = set()
+        for _ in range(20):
+            one_more()
+            told.update(known.untold_lines(()))
+            known.told()
+    finally:
+        gc.callbacks.remove(one_more)
+        gc.set_threshold(*threshold)
+    told.update(known.untold_lines(()))
+    assert len(told) == next(numbers) - 1
+
+
+def test_callables_added_by_many_threads_keep_their_names(core: Any) -> None:
+    """Threads that name a callable at the same time must not take each other's number."""
+    known = words.Words(Arguments())
+    recorder = core.Recorder()
+    known.attach(recorder)
+    found: dict[str, int] = {}
+
+    def add(thread: int) -> None:
+        for n in range(500):
+            found[f"{thread}.{n}"] = known.add(f"{thread}.{n}")
+
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=add, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switch)
+    assert {name: known.callables[number].name for name, number in found.items()} == {
+        name: name for name in found
+    }
+
+
+def test_what_cannot_be_described_is_unknown_and_counted(
+    core_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(words, "describe", failing(words.describe, float("inf"), RuntimeError("odd")))
+    with lux.trace(framework=None) as t:
+        assert t.wrap(len, name="work")([1, 2]) == 2
+    (row,) = t.table("signature")
+    assert row.n == 1
+    assert [str(s) for _, s in t.result.signatures] == [str(Opaque("unknown"))]
+    assert t.result.notes() == ["1 times a call could not be described"]
+
+
+def test_text_that_is_no_text(core_name: str) -> None:
+    """Half a surrogate pair in an argument or a name."""
+    with lux.trace(framework=None) as t:
+        assert t.wrap(len, name="w\udcff")("a\udcff") == 2
+    assert [row.name for row in t.table()] == ["w\udcff"]
+    assert t.result.notes() == []

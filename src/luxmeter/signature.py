@@ -30,6 +30,8 @@ SHORT_DTYPES = {
 }  # fmt: skip
 LONG_DTYPES = {short: long for long, short in SHORT_DTYPES.items()}
 _MAX_DEPTH = 16
+_MOST_ITEMS = 1 << 17  # of a call's lists and tuples: beyond, it is data and no argument (or has no end)
+_MOST_BITS = 4096  # of an integer: Python refuses to print much larger ones
 
 
 @dataclass(frozen=True)
@@ -135,9 +137,13 @@ class ModuleSpec:
     """A module (or an options record of torch) described by its class, its settings, its parameters and buffers."""
 
     name: str  # torch.nn.Conv2d
-    settings: tuple[tuple[str, Described], ...] = ()
-    tensors: tuple[tuple[str, TensorSpec], ...] = ()
+    settings: tuple[tuple[str, Described], ...] = ()  # what its constructor would be given
+    tensors: tuple[tuple[str, TensorSpec | Opaque], ...] = ()  # Opaque: without a shape (lazy, nested)
     training: bool = True
+    parts: tuple[
+        tuple[str, ModuleSpec], ...
+    ] = ()  # all modules inside, by path: what a rebuilt one must have
+    unknown: str = ""  # why it cannot be built again from this
 
     def __str__(self) -> str:
         inside = ", ".join(f"{k}={text(v)}" for k, v in self.settings)
@@ -219,7 +225,9 @@ def tensors_in(value: Described) -> Iterator[TensorSpec]:
     elif isinstance(value, ListOf):
         yield from tensors_in(value.items)
     elif isinstance(value, DictOf):
-        yield from tensors_in(tuple(item for _, item in value.pairs))
+        yield from tensors_in(value.pairs)
+    elif isinstance(value, SliceOf):
+        yield from tensors_in((value.start, value.stop, value.step))
     elif isinstance(value, ModuleSpec):
         yield from tensors_in(tuple(tensor for _, tensor in value.tensors))
 
@@ -233,9 +241,11 @@ def map_tensors(value: Described, change: Callable[[TensorSpec], Described]) -> 
     if isinstance(value, ListOf):
         return ListOf(tuple(map_tensors(item, change) for item in value.items))
     if isinstance(value, DictOf):
-        return DictOf(tuple((k, map_tensors(v, change)) for k, v in value.pairs))
+        return DictOf(tuple((map_tensors(k, change), map_tensors(v, change)) for k, v in value.pairs))
+    if isinstance(value, SliceOf):
+        return SliceOf(*(map_tensors(v, change) for v in (value.start, value.stop, value.step)))
     if isinstance(value, ModuleSpec):
-        return replace(value, tensors=tuple((k, change(v)) for k, v in value.tensors))
+        return replace(value, tensors=tuple((k, map_tensors(v, change)) for k, v in value.tensors))
     return value
 
 
@@ -265,22 +275,30 @@ def describe(
 
     `facts` looks at a tensor's values, `module` describes a module; without them neither is looked into.
     """
-    maker = _Maker(facts, module)
-    with _plain_tensors():
-        found = Signature(
-            tuple([maker.one(value, 0) for value in args]),
-            tuple([(str(k), maker.one(v, 0)) for k, v in kwargs.items()]) if kwargs else (),
-        )
-    times = Counter(address for address, _ in maker.places if address)
-    if len(times) == len(maker.places) or all(n == 1 for n in times.values()):
+    try:
+        maker = _Maker(facts, module)
+        with _plain_tensors():
+            found = Signature(
+                tuple([maker.one(value, 0) for value in args]),
+                tuple([(utf8(str(k)), maker.one(v, 0)) for k, v in kwargs.items()]) if kwargs else (),
+            )
+        return _with_sharing(found, maker.places)
+    except Exception:  # noqa: BLE001  (near the end of the stack, say: the call goes on, and is counted)
+        named = tuple((utf8(str(k)), Opaque(_type_name(v))) for k, v in (kwargs or {}).items())
+        return Signature(tuple(Opaque(_type_name(value)) for value in args), named)
+
+
+def _with_sharing(found: Signature, places: list[tuple[int | None, int]]) -> Signature:
+    """The signature with a number for each storage that is met twice: a lone tensor's memory says nothing."""
+    times = Counter(address for address, _ in places if address)
+    if all(n == 1 for n in times.values()):
         return found
-    # Only storages met twice get a number: a lone tensor's memory says nothing.
     numbers = {address: i for i, address in enumerate(a for a, n in times.items() if n > 1)}
-    lowest = {a: min(offset for address, offset in maker.places if address == a) for a in numbers}
-    places = iter(maker.places)
+    lowest = {a: min(offset for address, offset in places if address == a) for a in numbers}
+    each = iter(places)
 
     def numbered(t: TensorSpec) -> TensorSpec:
-        address, offset = next(places)
+        address, offset = next(each)
         if address not in numbers:
             return t
         return replace(t, memory=numbers[address], offset=offset - lowest[address])
@@ -309,28 +327,41 @@ class _Maker:
         mine = import_module("luxmeter.signature_mindspore") if "mindspore" in sys.modules else None
         self._mindspore: Any = mine.described if mine is not None else None
         self._generator: Any = getattr(torch, "Generator", ())
+        self._left = _MOST_ITEMS
 
     def one(self, value: Any, depth: int) -> Described:
-        if value is None or type(value) in (bool, int, float, complex, str):
+        if value is None or type(value) in (bool, float, complex, str):
             return value
-        if depth > _MAX_DEPTH:
-            return Opaque(_type_name(value))
-        try:
-            return self._other(value, depth)
-        except Exception:  # noqa: BLE001  (arguments are the user's objects: whatever they do, the call goes on)
-            return Opaque(_type_name(value))
+        if type(value) is int and value.bit_length() <= _MOST_BITS:
+            return value
+        before = len(self.places)
+        if depth <= _MAX_DEPTH:
+            with contextlib.suppress(Exception):  # the user's objects: whatever they do, the call goes on
+                return self._other(value, depth)
+        del self.places[before:]
+        return Opaque(_type_name(value))
+
+    def _all(self, values: Iterable[Any], depth: int) -> tuple[Described, ...]:
+        found = []
+        for value in values:
+            self._left -= 1
+            if self._left < 0:
+                raise ValueError("too many to be arguments")
+            found.append(self.one(value, depth + 1))
+        return tuple(found)
 
     def _other(self, value: Any, depth: int) -> Described:
         if isinstance(value, self._tensor):
             return self._a_tensor(value)
         if isinstance(value, tuple):
-            return tuple(self.one(item, depth + 1) for item in value)
+            return self._all(value, depth)
         if isinstance(value, list):
-            return ListOf(tuple(self.one(item, depth + 1) for item in value))
+            return ListOf(self._all(value, depth))
         if isinstance(value, Mapping):
-            return DictOf(tuple((self.one(k, depth + 1), self.one(v, depth + 1)) for k, v in value.items()))
+            flat = self._all((part for pair in value.items() for part in pair), depth)
+            return DictOf(tuple(zip(flat[::2], flat[1::2], strict=True)))
         if isinstance(value, slice):
-            return SliceOf(*(self.one(v, depth + 1) for v in (value.start, value.stop, value.step)))
+            return SliceOf(*self._all((value.start, value.stop, value.step), depth))
         if value is Ellipsis:
             return Word("ellipsis", "...")
         for kind, known in self._words:
@@ -340,7 +371,7 @@ class _Maker:
             spec = self._module(value) if self._module else None
             if spec is None:
                 return Opaque(_type_name(value))
-            self.places += [(None, 0)] * len(spec.tensors)
+            self.places += [(None, 0) for _ in tensors_in(spec)]
             return spec
         if isinstance(value, self._generator):
             return Word("generator", str(value.device))
@@ -351,21 +382,24 @@ class _Maker:
             self.places += [(None, 0)] if isinstance(found, TensorSpec) else []
             return found
         if isinstance(value, enum.Enum):
-            return Word("enum", f"{type(value).__module__}:{type(value).__qualname__}.{value.name}")
+            return Word("enum", utf8(f"{type(value).__module__}:{type(value).__qualname__}.{value.name}"))
         plain: Any
-        for plain in (int, float, complex, str):  # subclasses, numpy's float64 among them
-            if isinstance(value, plain):
-                return plain(value)
+        for plain in (int, float, complex):  # subclasses, numpy's float64 among them
+            if isinstance(value, plain) and type(value) is not plain:
+                return self.one(plain(value), depth + 1)
+        if isinstance(value, str):
+            return str.__str__(value)
         if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
             return self.one(value.item(), depth + 1)
         if callable(value) and hasattr(value, "__qualname__") and "<" not in value.__qualname__:
             kind = "class" if isinstance(value, type) else "function"
-            return Word(kind, f"{value.__module__}:{value.__qualname__}")
+            return Word(kind, utf8(public_name(value)))
         if dataclasses.is_dataclass(value) and type(value).__module__.startswith("torch."):
-            settings = [
-                (f.name, self.one(getattr(value, f.name), depth + 1)) for f in dataclasses.fields(value)
-            ]
-            return ModuleSpec(_type_name(value), tuple(settings), training=False)
+            before = len(self.places)
+            names = [f.name for f in dataclasses.fields(value)]
+            settings = self._all((getattr(value, name) for name in names), depth)
+            del self.places[before:]  # settings are no tensors of the call
+            return ModuleSpec(_type_name(value), tuple(zip(names, settings, strict=True)), training=False)
         return Opaque(_type_name(value))
 
     def _a_tensor(self, t: Any) -> TensorSpec:
@@ -380,11 +414,18 @@ class _Maker:
             # Fake and wrapped tensors have no memory, and say so with a warning.
             if kind in ("Tensor", "Parameter"):
                 place = (_address(t), t.storage_offset())
-        self.places.append(place)
-        return TensorSpec(
+        found = TensorSpec(
             shape, str(t.dtype)[6:], stride, 0, None, str(t.device), layout, bool(t.requires_grad),
-            "" if kind == "Tensor" else kind, self._facts(t) if self._facts else None,
+            "" if kind == "Tensor" else kind, self._seen(t),
         )  # fmt: skip
+        self.places.append(place)
+        return found
+
+    def _seen(self, t: Any) -> Facts | None:
+        try:
+            return self._facts(t) if self._facts else None
+        except Exception:  # noqa: BLE001  (its values cannot be looked at: its shape still counts)
+            return None
 
 
 def _address(t: Any) -> int | None:
@@ -394,5 +435,40 @@ def _address(t: Any) -> int | None:
         return None
 
 
+# Where functions that C++ defines are public.
+_HOMES = {
+    "torch._C._nn": ("torch.nn.functional", ""),
+    "torch._C._special": ("torch.special", "special_"),
+    "torch._C._linalg": ("torch.linalg", "linalg_"),
+    "torch._C._fft": ("torch.fft", "fft_"),
+}
+
+
+def public_name(value: Any) -> str:
+    """A function or class as `module:path`, where users find it: `torch:relu`, `torch.nn.functional:gelu`."""
+    module, path = getattr(value, "__module__", None), value.__qualname__
+    if module is None and getattr(value, "__objclass__", None) in _tensor_types():
+        return f"torch:Tensor.{value.__name__}"
+    if module == "torch" or module is None:
+        return f"{module}:{path.removeprefix('_VariableFunctionsClass.')}"
+    home, prefix = _HOMES.get(module, (module, ""))
+    public = path.removeprefix(prefix)
+    return f"{home}:{public}" if hasattr(sys.modules.get(home), public) else f"{module}:{path}"
+
+
+def _tensor_types() -> tuple[type, ...]:
+    found = getattr(sys.modules.get("torch"), "Tensor", None)
+    return () if found is None else found.__mro__
+
+
+def utf8(words: str) -> str:
+    """A name as it can be written to a file: half a surrogate pair becomes its escape."""
+    return words.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _type_name(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    kind = type(value)
+    try:
+        return utf8(f"{kind.__module__}.{kind.__qualname__}")
+    except Exception:  # noqa: BLE001  (a metaclass may raise even here)
+        return "unknown"

@@ -2,7 +2,8 @@
 
 Form, version 1: None, booleans, integers, finite floats, strings and lists are themselves; everything else is an
 object with one key that says what it is: {"tuple": [...]}, {"tensor": {...}}, {"dtype": "float16"}, {"float": "inf"}.
-A tensor leaves out what is as usual (contiguous, on the CPU, alone in its memory). Nothing is ever evaluated.
+A tensor leaves out what is as usual (contiguous, on the CPU, alone in its memory). A module's tensors are the inner
+objects of {"tensor": ...}, or {"opaque": ...} where one has no shape. Nothing is ever evaluated.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from luxmeter.signature import (
     SliceOf,
     TensorSpec,
     Word,
+    utf8,
 )
 
 VERSION = 1
@@ -31,8 +33,10 @@ VERSION = 1
 
 def to_json(value: Described) -> Any:
     """A described value, or a whole signature, as what `json.dumps` takes."""
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int):
         return value
+    if isinstance(value, str):  # half a surrogate pair (a file's name, say) has no UTF-8
+        return value if utf8(value) == value else {"utf16": value.encode("utf-16-be", "surrogatepass").hex()}
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, ListOf):
@@ -57,17 +61,9 @@ def to_json(value: Described) -> Any:
     if isinstance(value, complex):
         return {"complex": [repr(value.real), repr(value.imag)]}
     if isinstance(value, ModuleSpec):
-        return {
-            "module": {
-                "name": value.name,
-                "settings": {k: to_json(v) for k, v in value.settings},
-                "tensors": {k: _tensor(v) for k, v in value.tensors},
-                "training": value.training,
-            }
-        }
-    if isinstance(value, Opaque):
-        return {"opaque": value.type}
-    raise TypeError(f"{type(value).__name__} is no described value")
+        return {"module": _module(value)}
+    # What is no described value at all came from a describer that failed: unknown, like what it stands for.
+    return {"opaque": value.type if isinstance(value, Opaque) else type(value).__name__}
 
 
 def value_from_json(data: Any) -> Described:
@@ -136,13 +132,33 @@ def _read_tensor(said: dict[str, Any]) -> TensorSpec:
     return TensorSpec(shape=shape, dtype=dtype, stride=stride, facts=seen, **said)
 
 
+def _module(m: ModuleSpec) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "name": m.name,
+        "settings": {k: to_json(v) for k, v in m.settings},
+        "tensors": {k: _tensor(v) if isinstance(v, TensorSpec) else to_json(v) for k, v in m.tensors},
+        "training": m.training,
+    }
+    if m.parts:
+        said["parts"] = {path: _module(part) for path, part in m.parts}
+    if m.unknown:
+        said["unknown"] = m.unknown
+    return said
+
+
 def _read_module(said: dict[str, Any]) -> ModuleSpec:
     return ModuleSpec(
         name=str(said["name"]),
         settings=tuple((k, value_from_json(v)) for k, v in said["settings"].items()),
-        tensors=tuple((k, _read_tensor(v)) for k, v in said["tensors"].items()),
+        tensors=tuple((k, _read_part(v)) for k, v in said["tensors"].items()),
         training=bool(said["training"]),
+        parts=tuple((path, _read_module(part)) for path, part in said.get("parts", {}).items()),
+        unknown=str(said.get("unknown", "")),
     )
+
+
+def _read_part(said: dict[str, Any]) -> TensorSpec | Opaque:
+    return Opaque(str(said["opaque"])) if "opaque" in said else _read_tensor(said)
 
 
 def _whole(n: Any) -> int:
@@ -161,6 +177,7 @@ _READERS: dict[str, Callable[[Any], Described]] = {
     "complex": lambda inside: complex(float(inside[0]), float(inside[1])),
     "module": _read_module,
     "opaque": lambda inside: Opaque(str(inside)),
+    "utf16": lambda inside: bytes.fromhex(inside).decode("utf-16-be", "surrogatepass"),
 }
 
 

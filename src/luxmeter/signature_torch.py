@@ -5,31 +5,13 @@ Both are for `signature.describe(..., facts=facts_of, module=module_of)`. Import
 
 from __future__ import annotations
 
-import functools
-import inspect
-from typing import Any
-
 import torch
 
-from luxmeter.signature import Described, Facts, ModuleSpec, describe
+from luxmeter.signature import Facts
+from luxmeter.signature_modules import module_of as module_of
 
 _MOST_VALUES = 1 << 16  # of a larger tensor this many are looked at: microseconds, not milliseconds
 _FEW = 32
-
-# Constructor settings that live under another name, or only as "is there a parameter".
-_PRESENCE = {"bias": ("bias", "in_proj_bias"), "add_bias_kv": ("bias_k",), "elementwise_affine": ("weight",)}
-# Made with *args: these are the names that count (RNNBase passes everything through).
-_RECURRENT = (
-    "input_size",
-    "hidden_size",
-    "num_layers",
-    "bias",
-    "batch_first",
-    "dropout",
-    "bidirectional",
-    "proj_size",
-)
-_LEFT_OUT = {"self", "device", "dtype", "_weight", "_freeze", "args", "kwargs"}
 
 
 def facts_of(t: torch.Tensor) -> Facts | None:
@@ -80,51 +62,3 @@ def _probabilities(t: torch.Tensor) -> int | None:
         if t.dim() and t.shape[dim] > 1 and torch.allclose(t.sum(dim).float(), torch.ones(()), atol=1e-2):
             return dim % t.dim()
     return None
-
-
-def module_of(module: torch.nn.Module) -> ModuleSpec:
-    """A module's class, the settings its constructor would need, its own parameters and buffers."""
-    settings = []
-    kind: Any = type(module)
-    for name in _settings_of(kind):
-        value, known = _setting(module, name)
-        if known:
-            settings.append((name, value))
-    tensors = [(k, t) for k, t in (*module.named_parameters(), *module.named_buffers()) if t is not None]
-    specs = describe(tuple(t for _, t in tensors)).args
-    return ModuleSpec(
-        name=_place(type(module)),
-        settings=tuple(settings),
-        tensors=tuple((k, spec) for (k, _), spec in zip(tensors, specs, strict=True)),
-        training=module.training,
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def _settings_of(kind: type[Any]) -> tuple[str, ...]:
-    if issubclass(kind, torch.nn.RNNBase):
-        return _RECURRENT
-    try:
-        names = inspect.signature(kind.__init__).parameters
-    except (TypeError, ValueError):
-        return ()
-    return tuple(name for name in names if name not in _LEFT_OUT)
-
-
-def _setting(module: torch.nn.Module, name: str) -> tuple[Described, bool]:
-    found = getattr(module, name, _setting)
-    if name in _PRESENCE and (found is _setting or found is None or isinstance(found, torch.Tensor)):
-        return any(getattr(module, other, None) is not None for other in _PRESENCE[name]), True
-    if found is _setting:
-        # Dropout keeps p, Softplus beta, MultiheadAttention num_heads; what is kept nowhere stays at its default.
-        return None, False
-    if isinstance(found, torch.nn.Module):
-        return module_of(found), True
-    return describe((found,)).args[0], True
-
-
-def _place(kind: type) -> str:
-    """The shortest public name: torch.nn.Conv2d rather than torch.nn.modules.conv.Conv2d."""
-    if kind.__module__.startswith("torch.nn.modules.") and getattr(torch.nn, kind.__name__, None) is kind:
-        return f"torch.nn.{kind.__name__}"
-    return f"{kind.__module__}.{kind.__qualname__}"

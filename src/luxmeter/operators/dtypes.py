@@ -71,7 +71,9 @@ def _value(value: Described, dtype: str) -> Described:
     if isinstance(value, DictOf):
         return DictOf(tuple((k, _value(v, dtype)) for k, v in value.pairs))
     if isinstance(value, ModuleSpec):
-        return replace(value, tensors=tuple((k, _tensor(t, dtype)) for k, t in value.tensors))
+        settings = ((k, _value(v, dtype) if k == "dtype" else v) for k, v in value.settings)
+        tensors = ((k, _value(t, dtype)) for k, t in value.tensors)
+        return replace(value, settings=tuple(settings), tensors=tuple(tensors))
     return value
 
 

@@ -16,11 +16,11 @@ import torch
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case
 from luxmeter.operators.needs import Need, Needs, needs_of
+from luxmeter.operators.rebuild import rebuilt
 from luxmeter.operators.resolve import (
     adapted,
     arguments_of,
     callable_of,
-    module_class,
     plain_name,
     record_class,
 )
@@ -39,6 +39,9 @@ from luxmeter.signature import (
 )
 
 _NO_NEED = Need()
+_WEIGHTS = Need(
+    low=0.1, high=1.0
+)  # tensors that a module is built with: weights of classes, samples of a pooling
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class _Maker:
 
     def value(self, value: Described) -> Any:
         if isinstance(value, TensorSpec):
-            return self._tensor(value, next(self._needs))
+            return self._tensor(value, next(self._needs, _NO_NEED))
         if isinstance(value, tuple):
             return tuple(self.value(v) for v in value)
         if isinstance(value, ListOf):
@@ -150,20 +153,27 @@ class _Maker:
         )
 
     def _module(self, spec: ModuleSpec) -> Any:
+        for _ in tensors_in(spec):  # it makes its own: what they need is its constructor's matter
+            next(self._needs, None)
+        return self._built(spec)
+
+    def _built(self, spec: ModuleSpec) -> Any:
         record = record_class(spec)
-        kind = module_class(spec) if record is None else record
-        settings = {k: self.value(v) for k, v in spec.settings}
-        for (
-            _
-        ) in spec.tensors:  # a module makes its own parameters: what they need is its constructor's matter
-            next(self._needs)
-        module = kind(**settings)
         if record is not None:
-            return module
-        dtype = next((t.dtype for _, t in spec.tensors if t.dtype.startswith(("float", "bfloat"))), None)
-        if dtype is not None:
-            module = module.to(getattr(torch, dtype))
-        return module.train(spec.training).to(self._device)
+            return record(**{name: self._setting(value) for name, value in spec.settings})
+        return rebuilt(spec, self._setting).to(self._device)
+
+    def _setting(self, value: Described) -> Any:
+        """A value inside a module's description: none of the call's own tensors, so no need is spent on it."""
+        if isinstance(value, ModuleSpec):
+            return self._built(value)
+        if isinstance(value, tuple):
+            return tuple(self._setting(v) for v in value)
+        if isinstance(value, ListOf):
+            return [self._setting(v) for v in value.items]
+        if isinstance(value, DictOf):
+            return {self._setting(k): self._setting(v) for k, v in value.pairs}
+        return self._tensor(value, _WEIGHTS) if isinstance(value, TensorSpec) else self.value(value)
 
     def _tensor(self, spec: TensorSpec, need: Need) -> torch.Tensor:
         dtype = getattr(torch, spec.dtype, None)

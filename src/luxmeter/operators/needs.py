@@ -83,7 +83,7 @@ def _shape(given: Given, *names: str) -> tuple[int, ...]:
         if isinstance(value, TensorSpec):
             return value.shape
         if isinstance(value, ModuleSpec):
-            return next((t.shape for k, t in value.tensors if k == "weight"), ())
+            return _shape(dict(value.tensors), "weight")
     return ()
 
 

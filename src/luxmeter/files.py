@@ -12,6 +12,8 @@ from typing import Any
 
 from luxmeter.errors import StoreError
 
+DEEPEST = 200  # nesting of JSON: what is deeper overflows the stack of whoever walks through it
+
 
 def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Make `path` hold `data`, by rename: a reader sees the old content or the new, never a part."""
@@ -55,14 +57,12 @@ def json_text(value: Any, *, indent: int | None = 1) -> str:
 
 
 def read_json(path: Path, default: Any = None) -> Any:
-    """What `write_json` wrote; `default` if there is no such file."""
+    """What `write_json` wrote; `default` if there is no such file. Whatever else lies there is `file-damaged`."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return from_json(json.loads(path.read_bytes().decode("utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return default
-    try:
-        return from_json(json.loads(text))
-    except ValueError as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(
             "file-damaged",
             f"{path} is not readable: {error}.",
@@ -70,7 +70,7 @@ def read_json(path: Path, default: Any = None) -> Any:
         ) from error
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: Any, depth: int = 0) -> Any:
     """Plain JSON for `value`. What JSON has no word for is marked: {"$tuple": [...]}, {"$float": "nan"}, {"$repr": ...}."""
     if value is None or isinstance(value, bool | str):
         return value
@@ -79,13 +79,18 @@ def to_json(value: Any) -> Any:
     if isinstance(value, float):
         value = float(value)
         return value if math.isfinite(value) else {"$float": repr(value)}
+    if depth >= DEEPEST and isinstance(value, dict | list | tuple):
+        return {"$repr": repr(value)}
     if isinstance(value, dict):
-        plain = {key if isinstance(key, str) else repr(key): to_json(item) for key, item in value.items()}
+        plain = {
+            key if isinstance(key, str) else repr(key): to_json(item, depth + 1)
+            for key, item in value.items()
+        }
         return {"$dict": plain} if any(key.startswith("$") for key in plain) else plain
     if isinstance(value, list):
-        return [to_json(item) for item in value]
+        return [to_json(item, depth + 1) for item in value]
     if isinstance(value, tuple):
-        return {"$tuple": [to_json(item) for item in value]}
+        return {"$tuple": [to_json(item, depth + 1) for item in value]}
     if isinstance(value, Path):
         return str(value)
     item = getattr(value, "item", None)  # NumPy and framework scalars
@@ -98,20 +103,22 @@ def to_json(value: Any) -> Any:
     return {"$repr": repr(value)}
 
 
-def from_json(value: Any) -> Any:
+def from_json(value: Any, depth: int = 0) -> Any:
     """The value behind `to_json`; `$repr` comes back as its text."""
+    if depth > DEEPEST and isinstance(value, dict | list):
+        raise ValueError(f"it is nested deeper than {DEEPEST}")
     if isinstance(value, list):
-        return [from_json(item) for item in value]
+        return [from_json(item, depth + 1) for item in value]
     if isinstance(value, dict):
         if len(value) == 1:
             (key, inner), *_ = value.items()
             if key == "$tuple":
-                return tuple(from_json(item) for item in inner)
+                return tuple(from_json(item, depth + 1) for item in inner)
             if key == "$float":
                 return float(inner)
             if key == "$repr":
                 return inner
             if key == "$dict":
-                return {name: from_json(item) for name, item in inner.items()}
-        return {name: from_json(item) for name, item in value.items()}
+                return {name: from_json(item, depth + 1) for name, item in inner.items()}
+        return {name: from_json(item, depth + 1) for name, item in value.items()}
     return value

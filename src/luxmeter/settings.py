@@ -33,6 +33,10 @@ KNOWN: dict[str, tuple[Any, str]] = {
     ),
     "store.lost_after_s": (10.0, "a run on another machine that gave no sign for so long is lost"),
     "core": (None, "recorder core: c or python; None: the fastest that works"),
+    "operators.libraries": (
+        None,
+        "libraries whose operators may be replayed beside aten's; of the user's own settings alone",
+    ),
     "mindspore.python": (None, "the Python that has MindSpore and torch; None: .venv-mindspore, or this one"),
 }
 
@@ -106,6 +110,13 @@ class Settings(Mapping[str, Any]):
             f"There is no setting called {name!r}.",
             suggestion(name, self) or f"Set it with: luxmeter config --global {name} VALUE",
         )
+
+    def of_user(self, name: str) -> Any:
+        """A known variable by the user's own word: environment or global. A lab's settings may come from elsewhere."""
+        from_environment = os.environ.get(environment_name(name))
+        if from_environment is not None:
+            return parse(from_environment)
+        return self.scope("global").get(name, KNOWN[name][0])
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self.scope("global"), **self.scope("local")})

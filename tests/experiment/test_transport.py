@@ -159,7 +159,7 @@ def test_an_id_that_is_a_path_is_refused(lab: Lab, other: Lab, tmp_path: Path, r
     (folder / "run.json").write_text(json.dumps({**identity, "id": run_id}))
     with pytest.raises(StoreError, match="run-unfit"):
         import_run(other, folder)
-    with pytest.raises(StoreError, match="run-id-unsafe"):
+    with pytest.raises(StoreError, match="run-damaged"):
         other.adopt(folder)
     assert other.runs() == [] and not (tmp_path / "evil").exists()
 

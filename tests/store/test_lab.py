@@ -11,7 +11,7 @@ from listed_runs import FILTERS, SORTS, make, make_varied
 
 from luxmeter.errors import LuxmeterWarning, StoreError, UsageError
 from luxmeter.settings import find_lab, globs
-from luxmeter.store import Lab
+from luxmeter.store import Lab, Run
 from luxmeter.store.query import Both, Condition, Field, Not, parse_filter
 
 
@@ -199,7 +199,7 @@ def test_delete_restore_move(lab: Lab, tmp_path: Path) -> None:
     assert lab.runs() == []
     with pytest.raises(StoreError, match="run-not-found"):
         lab.find(made)
-    assert lab.restore(made).params == {"lr": 0.5}
+    assert Run(lab.restore(made)).params == {"lr": 0.5}
     assert lab.find("a").id == made
     assert lab.move("a", other).folder.parent == other.folder / "runs"
     assert (len(lab.runs()), len(other.runs())) == (0, 1)
@@ -249,9 +249,9 @@ def test_damaged_index_is_made_anew(lab: Lab) -> None:
 def test_damaged_run_hides_no_other(lab: Lab) -> None:
     bad, good = make(lab, "bad"), make(lab, "good")
     (lab.folder / "runs" / bad / "run.json").write_text("{")
-    with pytest.warns(LuxmeterWarning, match=f"{bad}.*run-unreadable"):
-        lab.reindex()
-    assert [row.id for row in lab.runs()] == [good]
+    assert lab.reindex() == 2
+    assert {row.id: row.state for row in lab.runs()} == {bad: "damaged", good: "finished"}
+    assert "run.json" in lab.runs("state = damaged")[0].note
 
 
 def test_gc(lab: Lab) -> None:
@@ -259,7 +259,13 @@ def test_gc(lab: Lab) -> None:
         run.put_blob(b"x" * 10)
     lab.delete("a")
     assert lab.gc(empty_trash=False)["trashed"] == 0
-    assert lab.gc() == {"compacted": 0, "half_made": 0, "trashed": 1, "blobs": 0}  # too young to be sure
+    assert lab.gc() == {
+        "compacted": 0,
+        "half_made": 0,
+        "trashed": 1,
+        "blobs": 0,
+        "damaged": 0,
+    }  # too young to be sure
     assert lab.gc(older_than_s=-1)["blobs"] == 1
     assert not list((lab.folder / "blobs").rglob("*/*"))
 

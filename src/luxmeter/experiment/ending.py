@@ -13,6 +13,7 @@ from luxmeter.experiment.records import SYSTEM, read_code
 from luxmeter.files import write_file
 from luxmeter.literal import show
 from luxmeter.store import Run
+from luxmeter.store.layout import named
 from luxmeter.store.rows import flatten
 
 _MOST = 4  # things of a kind that are named; the rest is counted
@@ -165,7 +166,7 @@ def previous_run(lab_folder: Path, name: str) -> Run | None:
     """The run of this experiment that finished last, by the note that it left; None if there is none any more."""
     try:
         run_id = _last_file(lab_folder, name).read_text(encoding="utf-8").strip()
-        return Run(lab_folder / "runs" / run_id, lab_folder) if run_id else None
+        return Run(lab_folder / "runs" / named("run", run_id), lab_folder)
     except Exception:  # noqa: BLE001  (never left, or its run was removed: then there is nothing to compare with)
         return None
 

@@ -4,8 +4,6 @@ sharing memory where the recorded ones did.
 
 from __future__ import annotations
 
-import functools
-import importlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,6 +19,7 @@ from luxmeter.operators.resolve import (
     adapted,
     arguments_of,
     callable_of,
+    named_value,
     plain_name,
     record_class,
 )
@@ -139,13 +138,13 @@ class _Maker:
         if word.kind == "generator":
             return torch.Generator(device=self._device).manual_seed(0)
         if word.kind in ("dtype", "layout", "memory_format"):
-            found = getattr(torch, word.name, None)
+            found = vars(torch).get(word.name)
             if isinstance(found, torch.dtype | torch.layout | torch.memory_format):
                 return found
         if word.kind in ("function", "class", "enum"):
-            module, _, path = word.name.partition(":")
-            if module.split(".")[0] == "torch":
-                return functools.reduce(getattr, path.split("."), importlib.import_module(module))
+            found = named_value(word.kind, word.name)
+            if found is not None:
+                return found
         raise UsageError(
             "not-replayable",
             f"{self._case.op} was given {word.kind} {word.name}, unknown here.",
@@ -176,7 +175,7 @@ class _Maker:
         return self._tensor(value, _WEIGHTS) if isinstance(value, TensorSpec) else self.value(value)
 
     def _tensor(self, spec: TensorSpec, need: Need) -> torch.Tensor:
-        dtype = getattr(torch, spec.dtype, None)
+        dtype = vars(torch).get(spec.dtype)
         if not isinstance(dtype, torch.dtype) or -1 in spec.shape:
             raise UsageError(
                 "not-replayable",

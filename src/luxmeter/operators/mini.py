@@ -81,11 +81,28 @@ def bench_model_file(path: str | Path, *, csv: str | Path | None = None, **setti
         raise UsageError(
             "bad-model-spec", f"{path} has no {missing[0]!r}.", f"It needs {', '.join(_FIELDS[:4])}."
         )
+    _check_class(str(said["model"]))
     said["integer_inputs"] = {int(k): v for k, v in said.get("integer_inputs", {}).items()}
     result = bench_model(**said, **settings)
     if csv is not None:
         result.to_csv(csv)
     return result
+
+
+def _check_class(model: str) -> None:
+    """A file may name a module's class alone: not `os:kill`, nor whatever else takes a few numbers."""
+    import torch
+
+    place = _place(model)
+    found: Any = importlib.import_module(place["module"])
+    for part in place["name"].split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and issubclass(found, torch.nn.Module)):
+        raise UsageError(
+            "bad-model-spec",
+            f"The model {model!r} is no class of torch.nn.Module.",
+            "A file may name no other; from Python, bench_model takes any callable.",
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """An operator's name -> the callable it names here and now, and its arguments by name.
 
-Only torch's own operators can be named: a file from elsewhere must not be able to call `torch.load` or anything
-outside torch.
+An operators file may come from elsewhere, and what it names is called. So names are taken from an allow-list (stated
+in docs/format.md): operators of the dispatcher that take or give tensors, torch.nn, and torch's public functions on
+tensors; no other name that begins with an underscore, and nothing that loads, saves, imports, compiles, spawns or opens.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import inspect
 import re
@@ -18,6 +20,7 @@ import torch
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.operators.case import Case
+from luxmeter.settings import globs
 from luxmeter.signature import Described, ListOf, ModuleSpec, Signature, TensorSpec
 
 _NAMESPACES: dict[str, Any] = {
@@ -33,13 +36,42 @@ _NAMESPACES: dict[str, Any] = {
     "Tensor": torch.Tensor,
     "torch.Tensor": torch.Tensor,
 }
-# These read or write files, run code, or change the process: no operator file may ask for them.
+# Of what takes or gives tensors: these read or write files, run code, share memory, or change the process.
 _FORBIDDEN = re.compile(
     r"load|save|compile|export|from_file|from_numpy|frombuffer|import_.*|parse_.*|fork|wait|set_.*|manual_seed|seed|"
     r"initial_seed|register_.*|get_.*|apply_|map_|map2_|use_deterministic_algorithms|__reduce.*__|__setstate__|"
     r"__getattribute__|__setattr__|__delattr__|__class__|__init.*|__new__|vmap|while_loop|init_num_threads|"
-    r"data_ptr|share_memory_|.*hook.*|clear_autocast_cache|autocast_.*|is_.*enabled|typename"
+    r".*data_ptr|module_load|share_memory_|.*hook.*|clear_autocast_cache|autocast_.*|is_.*enabled|typename"
 )
+
+# Public functions that no operator of the dispatcher stands for by name.
+_COMPOSED = {
+    "torch": {"tensor", "as_tensor", "asarray", "lobpcg", "lu", "pca_lowrank", "svd_lowrank", "unravel_index", "saddmm",
+              "spmm", "dsmm", "hsmm", *torch.functional.__all__},
+    "torch.functional": set(torch.functional.__all__),
+    "torch.signal.windows": set(torch.signal.windows.__all__),
+    "torch.nn.functional": {"logsigmoid"},
+    "torch.sparse": {"spdiags", "spsolve", "to_sparse_semi_structured"},
+}  # fmt: skip
+# Modules all of whose public functions take tensors, but for these.
+_OWN = {"torch.nn.functional": {"assert_int_or_pair"}, "torch.nn.init": {"calculate_gain"}}
+_HOMES = {
+    "torch.linalg": "linalg_",
+    "torch.fft": "fft_",
+    "torch.special": "special_",
+    "torch.sparse": "sparse_",
+}
+# Python's operators on tensors: + - * / and the like, reflected and in place; comparing, indexing, converting.
+_SIGNS = {
+    f"__{prefix}{name}__"
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift", "div")
+    for prefix in ("", "r", "i")
+} | {
+    f"__{name}__"
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", "invert", "neg", "pos", "abs", "getitem", "setitem", "contains", "bool",
+                 "nonzero", "int", "long", "float", "complex", "index")
+}  # fmt: skip
+_SPAWNS = {"DataParallel"}  # of torch.nn
 
 _KERNELS = ("aten", "prims")
 _FORBIDDEN_KERNELS = re.compile(
@@ -123,12 +155,14 @@ _REFLECTED = {
 
 @functools.lru_cache(maxsize=4096)
 def _find(op: str) -> Callable[..., Any] | None:
-    if "::" in op or op.startswith("aten."):
+    if "::" in op or op.startswith(("aten.", "prims.")):
         return _dispatched(op)
     space, _, name = op.rpartition(".")
-    if space in _NAMESPACES and not _FORBIDDEN.fullmatch(name) and op != "torch.cond":
+    if space in _NAMESPACES:
         value = inspect.getattr_static(_NAMESPACES[space], name, None)
         if value is None or inspect.ismodule(value) or isinstance(value, type):
+            return None
+        if not _on_tensors(space, name, value):
             return None
         if inspect.isgetsetdescriptor(value) or isinstance(value, property):
             return functools.partial(_read, name)
@@ -138,18 +172,86 @@ def _find(op: str) -> Callable[..., Any] | None:
     return None if kind is None else _call_module
 
 
+def _on_tensors(space: str, name: str, value: Any) -> bool:
+    """Whether a name of torch's is on the allow-list: by what the dispatcher declares, or by where it stands."""
+    if _FORBIDDEN.fullmatch(name):
+        return False
+    method = space in ("Tensor", "torch.Tensor")
+    if name.startswith("_"):
+        return name in _SIGNS if method else space == "torch" and name.startswith("_foreach_")
+    if method or name in _COMPOSED.get(space, ()):
+        return True
+    if space in _OWN and getattr(value, "__module__", None) == space:
+        return name not in _OWN[space]
+    home = _HOMES.get(space, "")
+    return any(f"aten::{known}" in _kernels() for known in (name, home + name, f"_{home}{name}"))
+
+
+@functools.lru_cache(maxsize=1)
+def _kernels() -> frozenset[str]:
+    """The operators of aten and prims, and of libraries that the user names, whose declaration takes or gives tensors."""
+    spaces = tuple(f"{space}::" for space in (*_KERNELS, *_libraries()))
+    names = {full.partition(".")[0] for full in torch._C._dispatch_get_all_op_names()}
+    return frozenset(
+        name
+        for name in names
+        if name.startswith(spaces)
+        and not _FORBIDDEN_KERNELS.fullmatch(name.partition("::")[2])
+        and any(map(_has_tensors, torch._C._jit_get_schemas_for_operator(name)))
+    )
+
+
+def _has_tensors(schema: Any) -> bool:
+    return any("Tensor" in str(value.type) for value in (*schema.arguments, *schema.returns))
+
+
+def _libraries() -> list[str]:
+    """What the user's own settings or environment trust: the settings of a lab may come from elsewhere."""
+    named = globs.of_user("operators.libraries") or []
+    return [str(name) for name in ([named] if isinstance(named, str) else named)]
+
+
 def _dispatched(op: str) -> Callable[..., Any] | None:
     """aten.add.Tensor, aten::add.Tensor or aten::add, through torch.ops."""
     space, name, *overload = re.split(r"::|\.", op)
     # Other libraries' kernels may do anything, and some of aten's own read and write files.
-    if space not in _KERNELS or not name.isidentifier() or _FORBIDDEN_KERNELS.fullmatch(name):
+    if f"{space}::{name}" not in _kernels() or len(overload) > 1:
         return None
-    packet = getattr(getattr(torch.ops, space), name, None)
-    if packet is None:
-        return None
+    packet = getattr(getattr(torch.ops, space), name)
     if not overload:
         return packet  # type: ignore[no-any-return]
-    return getattr(packet, overload[0], None)
+    found = getattr(packet, overload[0]) if overload[0] in packet.overloads() else None
+    return found if found is not None and _has_tensors(found._schema) else None
+
+
+def named_value(kind: str, name: str) -> Any:
+    """The function, class or member of an enum that `module:path` names, of those an argument may be; else None.
+
+    It is looked for among torch's public ones that are loaded. No module is ever imported because a file names it.
+    """
+    module, _, path = name.partition(":")
+    short = path.rpartition(".")[2]
+    if kind == "function":
+        found = (_find(f"{space}.{short}") for space in _NAMESPACES)
+        return next((f for f in found if f is not None and _place(f) == name), None)
+    if kind == "class":
+        known = (_module_class(f"torch.nn.{short}"), torch.Tensor, torch.nn.Parameter, vars(torch).get(short))
+        classes = (c for c in known if isinstance(c, type) and (c in known[:3] or type(c) is _TENSOR_TYPES))
+        return next((c for c in classes if _place(c) == name), None)
+    public = module.split(".")[0] == "torch" and not any(
+        p.startswith("_") for p in (*module.split("."), short)
+    )
+    owner = (
+        vars(sys.modules[module]).get(path.rpartition(".")[0]) if public and module in sys.modules else None
+    )
+    return owner.__members__.get(short) if isinstance(owner, type) and issubclass(owner, enum.Enum) else None
+
+
+_TENSOR_TYPES = type(torch.FloatTensor)
+
+
+def _place(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
 
 
 def module_class(spec: ModuleSpec) -> type[torch.nn.Module]:
@@ -167,15 +269,15 @@ def module_class(spec: ModuleSpec) -> type[torch.nn.Module]:
 def record_class(spec: ModuleSpec) -> type[Any] | None:
     """The dataclass of torch's own that a description names; None if it is no such thing."""
     space, _, name = spec.name.rpartition(".")
-    if not space.startswith("torch.nn."):
+    if not space.startswith("torch.nn.") or "._" in spec.name or space not in sys.modules:
         return None
-    found = getattr(sys.modules.get(space), name, None)
+    found = vars(sys.modules[space]).get(name)
     return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
 
 
 def _module_class(name: str) -> type[torch.nn.Module] | None:
     space, _, short = name.rpartition(".")
-    kind = getattr(torch.nn, short, None) if space == "torch.nn" else None
+    kind = vars(torch.nn).get(short) if space == "torch.nn" and short not in _SPAWNS else None
     return kind if isinstance(kind, type) and issubclass(kind, torch.nn.Module) else None
 
 
@@ -227,8 +329,8 @@ def _near(op: str) -> str:
     space, _, name = op.rpartition(".")
     if op.startswith(("aten.", "aten::")):
         name = re.split(r"\.|::", op)[1]
-        packet = getattr(torch.ops.aten, name, None)
-        if packet is not None:
+        if f"aten::{name}" in _kernels():
+            packet = getattr(torch.ops.aten, name)
             return f"Its overloads are: {', '.join(packet.overloads())}."
         return suggestion(
             name, {n.removeprefix("aten::").split(".")[0] for n in torch._C._dispatch_get_all_op_names()}

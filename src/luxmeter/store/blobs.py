@@ -10,13 +10,14 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import time
 from pathlib import Path
 
 from luxmeter.errors import StoreError
 from luxmeter.files import write_file
 from luxmeter.store.folders import make_below
-from luxmeter.store.layout import BLOBS
+from luxmeter.store.layout import BLOBS, is_named, named
 from luxmeter.store.values import blob_name
 
 _CHUNK = 1 << 20
@@ -51,21 +52,28 @@ class BlobPool:
         return name
 
     def unused(self, *, older_than_s: float = 3600) -> list[Path]:
-        """Pooled blobs that no run links any more. Young ones may just be on their way into a run."""
+        """Pooled blobs that no run links any more. Young ones may just be on their way into a run.
+
+        What lies there under another name, or behind a link, is none of ours.
+        """
         old = time.time() - older_than_s
-        found = ((path, path.stat()) for path in sorted(self.folder.glob("*/*")))
-        return [path for path, seen in found if seen.st_nlink == 1 and seen.st_ctime < old]
+        found = (
+            (path, path.lstat())
+            for path in sorted(self.folder.glob("*/*"))
+            if is_named("blob", path.name)
+            and path == _at(self.folder, path.name)
+            and not path.parent.is_symlink()
+        )
+        return [
+            path
+            for path, seen in found
+            if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1 and seen.st_ctime < old
+        ]
 
 
 def blob_path(run_folder: Path, name: str) -> Path:
     """Where the run keeps the content called `name`."""
-    if len(name) != 64 or not all(c in "0123456789abcdef" for c in name):
-        raise StoreError(
-            "blob-name",
-            f"{name!r} is not a blob's name.",
-            "It is the SHA-256 of the content, in hexadecimal.",
-        )
-    return _at(run_folder / BLOBS, name)
+    return _at(run_folder / BLOBS, named("blob", name))
 
 
 def read_blob(run_folder: Path, name: str) -> bytes:

@@ -19,13 +19,14 @@ import sqlalchemy.exc
 from luxmeter.errors import LuxmeterError, StoreError, warn_once
 from luxmeter.files import to_json
 from luxmeter.settings import globs
-from luxmeter.store import layout
+from luxmeter.store import checked, layout
 from luxmeter.store.index import Change, Index, sqlite_url
 from luxmeter.store.journal import host_name, read_tail
 from luxmeter.store.liveness import Process
 from luxmeter.store.query import Expression, Field, parse_field, parse_filter
 from luxmeter.store.reader import Run
 from luxmeter.store.rows import Entry, RunHeads, RunRow, flatten
+from luxmeter.store.segments import check as check_table
 
 T = TypeVar("T")
 
@@ -188,18 +189,20 @@ class Catalog:
 
     def _take_in(self, change: Change, changed: Iterable[str], gone: set[str]) -> None:
         entries = []
-        for run_id in sorted(changed):
-            try:
-                entries.append(_entry(Run(self._folder / layout.RUNS / run_id, self._folder)))
-            except (LuxmeterError, OSError, KeyError, TypeError) as error:
-                gone.add(run_id)
-                if (self._folder / layout.RUNS / run_id / layout.IDENTITY).exists():
-                    warn_once(
-                        "run-unreadable",
-                        f"Run {run_id} is left out of lists: {error}",
-                        "Its folder is untouched; the other runs are not affected.",
-                        key=run_id,
-                    )
+        for name in sorted(changed):
+            folder = self._folder / layout.RUNS / name
+            entry = entry_of(folder, self._folder) if layout.is_named("run", name) else None
+            if entry is not None:
+                entries.append(entry)
+                continue
+            gone.add(name)
+            if (folder / layout.IDENTITY).exists():
+                warn_once(
+                    "run-unreadable",
+                    f"{name!r} in {folder.parent} is left out of lists: it cannot be a run's id.",
+                    "Give the folder the id that its run.json names; the other runs are not affected.",
+                    key=name,
+                )
         change.drop(gone)
         change.put(entries)
 
@@ -215,8 +218,47 @@ def row_of(run: Run) -> RunRow:
     return _entry(run).row
 
 
+def entry_of(folder: Path, lab_folder: Path) -> Entry | None:
+    """What the index takes in of a run's folder: one whose files cannot be read is `damaged`; None if it is no run."""
+    try:
+        return _entry(Run(folder, lab_folder))
+    except Exception as error:  # noqa: BLE001  (whatever bytes do: one run's must not hide the others)
+        if not checked.is_begun(folder):
+            return None  # removed meanwhile, or never begun
+        return _damaged_entry(folder, error)
+
+
+def _damaged_entry(folder: Path, error: Exception) -> Entry:
+    """The row that says why, with as much as can be read: it is looked at again next time, when it may be mended."""
+    why = error.what if isinstance(error, LuxmeterError) else f"{type(error).__name__}: {error}"
+    name, created_ns = "", folder.stat().st_mtime_ns
+    marks: dict[str, Any] = {"archived": False, "tags": []}
+    with contextlib.suppress(LuxmeterError):
+        identity = checked.read_identity(folder)
+        name, created_ns = identity["name"], identity["created_ns"]
+    with contextlib.suppress(LuxmeterError):
+        marks = checked.read_marks(folder / layout.MARKS)
+    row = RunRow(
+        id=folder.name,
+        name=name,
+        state="damaged",
+        created_ns=created_ns,
+        ended_ns=None,
+        archived=marks["archived"],
+        note=why.replace(f"{folder}{os.sep}", "")[:500],
+        host="",
+        params_json="{}",
+        metrics_json="{}",
+        tags_json=json.dumps(marks["tags"], ensure_ascii=False),
+    )
+    return Entry(row, {}, {}, recheck=True)
+
+
 def _entry(run: Run) -> Entry:
     status = run.status
+    for table in run.tables():
+        check_table(run.folder / layout.TABLES / table)
+    _ = run.environment
     params = flatten(run.params)
     metrics = {
         key: {name: value if _is_finite(value) else None for name, value in summary.items()}

@@ -11,7 +11,7 @@ import os
 import socket
 from pathlib import Path
 
-from luxmeter.store.layout import JOURNAL
+from luxmeter.store.layout import JOURNAL, is_named
 
 
 def announce(lab_folder: Path, run_id: str) -> None:
@@ -39,7 +39,7 @@ def read_tail(lab_folder: Path, offsets: dict[str, int]) -> tuple[set[str], dict
                 file.seek(start)
                 tail = file.read(size - start)
             whole = tail[: tail.rfind(b"\n") + 1]
-            changed.update(whole.decode(errors="replace").split())
+            changed.update(line for line in whole.decode(errors="replace").split() if is_named("run", line))
             start += len(whole)
         after[path.name] = start
     return changed, after

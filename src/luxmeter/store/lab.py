@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 import time
@@ -18,6 +17,7 @@ from luxmeter.files import read_json, write_file, write_json
 from luxmeter.settings import LAB_FILE, find_lab
 from luxmeter.store import layout
 from luxmeter.store.blobs import BlobPool
+from luxmeter.store.checked import is_begun, is_half_made
 from luxmeter.store.journal import announce
 from luxmeter.store.liveness import Process
 from luxmeter.store.reader import Run
@@ -121,27 +121,46 @@ class Lab:
 
     def delete(self, reference: str) -> str:
         """Move a run to the trash, from where `restore` brings it back; returns its id."""
-        run = self.find(reference)
-        if run.state == "running":
+        folder = self.folder_of(reference)
+        # Of one that lies here the folder names it, whatever it calls itself: a damaged run can be removed, too.
+        run_id = folder.name if folder.parent == self.folder / layout.RUNS else Run(folder).id
+        if self.is_running(folder):
             raise StoreError(
-                "run-is-running", f"Run {run.id} is still running.", "Stop it first, then remove it."
+                "run-is-running", f"Run {run_id} is still running.", "Stop it first, then remove it."
             )
-        target = self.folder / layout.TRASH / run.id
+        target = self.folder / layout.TRASH / layout.named("run", run_id)
         target.parent.mkdir(exist_ok=True)
-        os.replace(run.folder, target)
-        announce(self.folder, run.id)
-        return run.id
+        os.replace(folder, target)
+        announce(self.folder, run_id)
+        return run_id
 
-    def restore(self, run_id: str) -> Run:
-        """Bring a run back from the trash."""
+    def restore(self, run_id: str) -> Path:
+        """Bring a run back from the trash; returns its folder."""
         source = self.folder / layout.TRASH / run_id
-        if not (source / layout.IDENTITY).is_file():
+        if not layout.is_named("run", run_id) or not is_begun(source):
             raise StoreError(
                 "not-in-trash", f"The trash holds no run {run_id!r}.", "Look into the lab's trash folder."
             )
-        os.replace(source, self.folder / layout.RUNS / run_id)
+        target = self.folder / layout.RUNS / run_id
+        os.replace(source, target)
         announce(self.folder, run_id)
-        return Run(self.folder / layout.RUNS / run_id, self.folder)
+        return target
+
+    def folder_of(self, reference: str | Path) -> Path:
+        """As `find`, the run's folder alone: it need not be readable."""
+        from luxmeter.store.names import find_folder
+
+        return find_folder(self.folder, self.catalog, str(reference))
+
+    @staticmethod
+    def is_running(folder: Path) -> bool:
+        """Whether the run in a folder is being written, as far as it can be read."""
+        try:
+            return Run(folder).state == "running"
+        except StoreError as error:
+            if error.slug == "not-a-run":
+                raise
+            return False
 
     def move(self, reference: str, other: Lab) -> Run:
         """Move a run into another lab. It is removed here only when it is whole there."""
@@ -158,12 +177,6 @@ class Lab:
     def adopt(self, source: Path) -> Run:
         """Copy a run's directory from elsewhere into this lab."""
         run = Run(source)
-        if not is_run_id(run.id):
-            raise StoreError(
-                "run-id-unsafe",
-                f"{source} calls itself {run.id!r}, which cannot name a run's folder.",
-                "Ids are letters, digits and - . _ ; this one was not made by luxmeter.",
-            )
         target = self.folder / layout.RUNS / run.id
         if target.exists():
             raise StoreError(
@@ -185,19 +198,31 @@ class Lab:
         return self.catalog.rebuild()
 
     def gc(self, *, empty_trash: bool = True, older_than_s: float = 3600) -> dict[str, int]:
-        """Compact what lost runs left, remove the trash, half-made runs and blobs that no run has any more."""
-        done = {"compacted": 0, "half_made": 0, "trashed": 0, "blobs": 0}
+        """Compact what lost runs left, remove the trash, half-made runs and blobs that no run has any more.
+
+        A run that cannot be read is counted and left as it is; what links lead to is none of the lab's.
+        """
+        done = {"compacted": 0, "half_made": 0, "trashed": 0, "blobs": 0, "damaged": 0}
         for folder in sorted((self.folder / layout.RUNS).iterdir()):
-            if not (folder / layout.IDENTITY).is_file():
+            if folder.is_symlink() or not folder.is_dir():
+                continue
+            if is_half_made(folder):
                 if time.time() - folder.stat().st_mtime > older_than_s:  # younger: perhaps just being made
                     shutil.rmtree(folder, ignore_errors=True)
                     done["half_made"] += 1
-            elif list(folder.glob("tables/*/*.arrows")) and Run(folder, self.folder).state != "running":
-                compact_run(folder)
-                done["compacted"] += 1
+            elif is_begun(folder) and list(folder.glob("tables/*/*.arrows")):
+                try:
+                    if Run(folder).state != "running":
+                        compact_run(folder)
+                        done["compacted"] += 1
+                except StoreError:
+                    done["damaged"] += 1
         if empty_trash and (self.folder / layout.TRASH).is_dir():
             for folder in sorted((self.folder / layout.TRASH).iterdir()):
-                shutil.rmtree(folder)
+                if folder.is_symlink() or not folder.is_dir():
+                    folder.unlink(missing_ok=True)
+                else:
+                    shutil.rmtree(folder)
                 done["trashed"] += 1
         for blob in self.pool.unused(older_than_s=older_than_s):
             blob.unlink()
@@ -215,11 +240,15 @@ class Lab:
         folder.rmdir()
         return run_id
 
-    def trash(self) -> list[Run]:
+    def trash(self) -> list[RunRow]:
         """The runs that were removed and can be brought back, the last removed first."""
+        from luxmeter.store.catalog import entry_of
+
         place = self.folder / layout.TRASH
-        found = [p for p in place.iterdir() if (p / layout.IDENTITY).is_file()] if place.is_dir() else []
-        return [Run(p, self.folder) for p in sorted(found, key=lambda p: p.stat().st_ctime_ns, reverse=True)]
+        found = [p for p in place.iterdir() if layout.is_named("run", p.name)] if place.is_dir() else []
+        newest = sorted(found, key=lambda p: p.stat().st_ctime_ns, reverse=True)
+        entries = (entry_of(folder, self.folder) for folder in newest)
+        return [entry.row for entry in entries if entry is not None]
 
     def _new_folder(self) -> tuple[str, Path]:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -238,11 +267,6 @@ class Lab:
                     "Make room or give rights there, or name another lab with LUXMETER_HOME.",
                 ) from error
         raise StoreError("no-free-id", f"No free run id was found in {self.folder}.", "Try again.")
-
-
-def is_run_id(text: str) -> bool:
-    """Whether a text can be a run's id: a plain name, that leads nowhere else as a folder."""
-    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text) is not None
 
 
 def _make(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,11 @@ Format history of a lab
 
 from __future__ import annotations
 
+import re
+from typing import Literal
+
+from luxmeter.errors import StoreError
+
 RUN_FORMAT = 1
 LAB_FORMAT = 1
 
@@ -21,3 +26,26 @@ IDENTITY, PARAMS, ENVIRONMENT = "run.json", "params.json", "environment.json"
 STATUS, MARKS, SUMMARY, ALIVE = "status.json", "marks.json", "summary.json", "alive"
 TABLES, FILES, LOGS = "tables", "files", "logs"
 METRICS, OBJECTS = "metrics", "objects"
+
+Kind = Literal["run", "segment", "blob"]
+_NAMES: dict[Kind, re.Pattern[str]] = {
+    "run": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"),
+    "segment": re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}-[0-9]{4,9}\.arrows"),
+    "blob": re.compile(r"[0-9a-f]{64}"),
+}
+
+
+def is_named(kind: Kind, name: object) -> bool:
+    """Whether a name is one component of a path, of the pattern that names of its kind have."""
+    return isinstance(name, str) and _NAMES[kind].fullmatch(name) is not None
+
+
+def named(kind: Kind, name: object) -> str:
+    """`name`, checked: whatever a file says, only this may become a part of a path inside a lab."""
+    if not isinstance(name, str) or not is_named(kind, name):
+        raise StoreError(
+            "name-unsafe",
+            f"{str(name)[:200]!r} cannot name a {kind}.",
+            "It was not written by luxmeter: do not trust where it came from.",
+        )
+    return name

@@ -9,7 +9,8 @@ from typing import Any
 from filelock import FileLock
 
 from luxmeter.errors import UsageError
-from luxmeter.files import read_json, write_json
+from luxmeter.files import write_json
+from luxmeter.store.checked import read_marks
 from luxmeter.store.journal import announce
 from luxmeter.store.layout import MARKS
 
@@ -60,7 +61,7 @@ class Marks:
         self._change(lambda marks: marks.update(archived=archived))
 
     def _read(self) -> dict[str, Any]:
-        return {"tags": [], "note": "", "archived": False, **read_json(self._file, {})}
+        return read_marks(self._file)
 
     def _change(self, change: Callable[[dict[str, Any]], None]) -> None:
         with FileLock(self._file.with_name(f".{self._file.name}.lock")):

@@ -19,6 +19,12 @@ _BACK = re.compile(r"(?P<what>.+)~(?P<n>[0-9]+)")
 
 def find_run(lab_folder: Path, catalog: Catalog, reference: str) -> Run:
     """The run that `reference` names in this lab, or at that path."""
+    folder = find_folder(lab_folder, catalog, reference)
+    return Run(folder, lab_folder if folder.parent == lab_folder / layout.RUNS else None)
+
+
+def find_folder(lab_folder: Path, catalog: Catalog, reference: str) -> Path:
+    """The folder of the run that `reference` names, which need not be readable."""
     if os.sep in reference or reference in (".", ".."):
         return _at_path(reference)
     back = _BACK.fullmatch(reference)
@@ -32,7 +38,7 @@ def find_run(lab_folder: Path, catalog: Catalog, reference: str) -> Run:
                 f"There is no run {reference!r}: the lab {lab_folder} holds {count}.",
                 "luxmeter runs lists them." if count else "Make one first, for instance with luxmeter run.",
             )
-        return Run(lab_folder / layout.RUNS / run_id, lab_folder)
+        return lab_folder / layout.RUNS / run_id
     found = catalog.find(what)
     how = found[0][1] if found else ""
     if how == "prefix" and len(found) > 1:
@@ -42,7 +48,7 @@ def find_run(lab_folder: Path, catalog: Catalog, reference: str) -> Run:
             "Give more of the id.",
         )
     if number < len(found):
-        return Run(lab_folder / layout.RUNS / found[number][0], lab_folder)
+        return lab_folder / layout.RUNS / found[number][0]
     if Path(reference).is_dir():
         return _at_path(reference)
     if found:
@@ -59,5 +65,5 @@ def find_run(lab_folder: Path, catalog: Catalog, reference: str) -> Run:
     )
 
 
-def _at_path(reference: str) -> Run:
-    return Run(Path(reference).expanduser().absolute())
+def _at_path(reference: str) -> Path:
+    return Path(reference).expanduser().absolute()

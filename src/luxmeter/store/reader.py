@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from luxmeter.errors import StoreError, suggestion
-from luxmeter.files import from_json, read_json
+from luxmeter.files import from_json
 from luxmeter.settings import globs
-from luxmeter.store import layout
+from luxmeter.store import checked, layout
 from luxmeter.store.blobs import read_blob
 from luxmeter.store.liveness import Process, is_alive
 from luxmeter.store.marks import Marks
@@ -28,20 +28,10 @@ class Run:
 
     def __init__(self, folder: Path, lab_folder: Path | None = None) -> None:
         self.folder = folder
-        identity = read_json(folder / layout.IDENTITY)
-        if identity is None:
-            raise StoreError(
-                "not-a-run",
-                f"{folder} is not a run: it has no {layout.IDENTITY}.",
-                "Name a run's own folder.",
-            )
-        if identity["format"] > layout.RUN_FORMAT:
-            raise StoreError(
-                "run-format",
-                f"{folder} has format {identity['format']}; this version reads up to {layout.RUN_FORMAT}.",
-                "Update luxmeter to read it.",
-            )
-        self.identity: dict[str, Any] = identity  # id, name, when and by which process it was made
+        # id, name, when and by which process it was made
+        self.identity: dict[str, Any] = checked.read_identity(folder)
+        if lab_folder is not None and self.id != folder.name:
+            raise checked.damaged(folder / layout.IDENTITY, f"it calls the run {self.id}")
         self.marks = Marks(folder, lab_folder or folder.parent.parent)
 
     @property
@@ -62,9 +52,9 @@ class Run:
     @property
     def status(self) -> dict[str, Any]:
         """How it ended: state, ended_ns, error, lost_rows. For a run that has not: running or lost."""
-        ended = read_json(self.folder / layout.STATUS)
+        ended = checked.read_status(self.folder)
         if ended is not None:
-            return dict(ended)
+            return ended
         alive = is_alive(
             Process.of(self.identity["process"]), self.folder, lost_after_s=globs["store.lost_after_s"]
         )
@@ -72,18 +62,18 @@ class Run:
 
     @property
     def state(self) -> str:
-        """running, finished, failed, interrupted or lost."""
+        """running, finished, failed, interrupted or lost; lists have `damaged`, too."""
         return str(self.status["state"])
 
     @property
     def params(self) -> dict[str, Any]:
         """Its parameters, nested as they were given."""
-        return dict(read_json(self.folder / layout.PARAMS, {}))
+        return checked.read_mapping(self.folder / layout.PARAMS)
 
     @property
     def environment(self) -> dict[str, Any]:
         """What it ran on."""
-        return dict(read_json(self.folder / layout.ENVIRONMENT, {}))
+        return checked.read_mapping(self.folder / layout.ENVIRONMENT)
 
     @property
     def tags(self) -> list[str]:
@@ -93,10 +83,10 @@ class Run:
     @property
     def summary(self) -> dict[str, dict[str, Any]]:
         """Each metric's n, last, last_step, min and max."""
-        kept = read_json(self.folder / layout.SUMMARY)
+        kept = checked.read_summary(self.folder)
         if kept is None:
             kept = {key: summary.record() for key, summary in summarise_table(self.folder).items()}
-        return dict(kept)
+        return kept
 
     def tables(self) -> list[str]:
         """The names of its tables."""

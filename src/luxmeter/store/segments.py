@@ -18,6 +18,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from luxmeter.errors import LuxmeterError, StoreError
 from luxmeter.files import sync_folder
 from luxmeter.store.folders import make_below
+from luxmeter.store.layout import named
 
 FORMAT = 1
 PARQUET = "table.parquet"
@@ -113,6 +116,11 @@ def read_segments(
 
     `only=("key", "loss")` gives the rows with that value in that column. Columns that a piece lacks are null.
     """
+    with _reading(folder):
+        return _read(folder, columns, only)
+
+
+def _read(folder: Path, columns: Sequence[str] | None, only: tuple[str, str] | None) -> pa.Table | None:
     wanted = None if columns is None else [*columns, *([only[0]] if only and only[0] not in columns else [])]
     parts: list[pa.Table] = []
     for path in _parquet_files(folder):
@@ -157,6 +165,11 @@ def compact(
 
     Segments that another living process may append to are left for a later call. Safe to repeat, and to be killed in.
     """
+    with _reading(folder):
+        return _compact(folder, sort_by, options or {})
+
+
+def _compact(folder: Path, sort_by: str | None, options: Mapping[str, Any]) -> Path | None:
     live = [path for path in _live_segments(folder) if not _still_written(path)]
     target = folder / PARQUET
     if not live:
@@ -181,7 +194,7 @@ def compact(
     table = table.replace_schema_metadata(
         {**(table.schema.metadata or {}), _SEGMENTS: json.dumps(folded).encode()}
     )
-    _write_parquet(target, table, sort_by, {"compression": "zstd", **(options or {})})
+    _write_parquet(target, table, sort_by, {"compression": "zstd", **options})
     _remove_folded(folder)
     return target
 
@@ -196,6 +209,10 @@ class Follower:
 
     def new(self) -> pa.Table | None:
         """The new rows, None if there are none."""
+        with _reading(self._folder):
+            return self._new()
+
+    def _new(self) -> pa.Table | None:
         parts: list[pa.Table] = []
         for path in _live_segments(self._folder):
             for batch, end in _pieces(path, self._bytes.get(path.name, 0)):
@@ -270,7 +287,10 @@ def _pieces(path: Path, start: int) -> Iterator[tuple[pa.Table, int]]:
                 try:
                     with pa.ipc.open_stream(file) as reader:
                         table = reader.read_all()
-                except (pa.ArrowInvalid, OSError, EOFError):
+                    table.validate(
+                        full=True
+                    )  # numbers that point outside of their memory crash who follows them
+                except (pa.ArrowException, OSError, EOFError, ValueError, KeyError):
                     return
                 start = file.tell()
                 yield table, start
@@ -283,20 +303,59 @@ def _parquet_files(folder: Path) -> list[Path]:
 
 
 def _folded(parquet: Path) -> list[tuple[str, int]]:
+    """The segments that a Parquet file says it holds. They become paths that are removed: each name is checked."""
     metadata = pq.read_schema(parquet).metadata or {}
-    return [(name, rows) for name, rows in json.loads(metadata.get(_SEGMENTS, b"[]"))]
+    try:
+        said = [(named("segment", name), rows) for name, rows in json.loads(metadata.get(_SEGMENTS, b"[]"))]
+        if not all(type(rows) is int and rows >= 0 for _, rows in said):
+            raise ValueError("a number of rows is none")
+    except (LuxmeterError, ValueError, TypeError, RecursionError) as error:
+        why = error.what if isinstance(error, LuxmeterError) else str(error)
+        raise _damaged(parquet, f"its list of segments is not one of ours: {why}") from error
+    return said
+
+
+def check(folder: Path) -> None:
+    """Raise StoreError if the beginning of reading a table, its Parquet file's description, shows damage."""
+    with _reading(folder):
+        for parquet in _parquet_files(folder):
+            _folded(parquet)
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Whatever damaged bytes make of the libraries that read them is one kind of error, with the table's name."""
+    try:
+        yield
+    except (LuxmeterError, OSError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno is None:  # not the disk: Arrow's word for bad content
+            raise _damaged(folder, str(error)) from error
+        raise
+    except Exception as error:
+        raise _damaged(folder, f"{type(error).__name__}: {error}") from error
+
+
+def _damaged(place: Path, why: str) -> StoreError:
+    return StoreError(
+        "table-damaged",
+        f"{place} cannot be read: {why.rstrip('.')}.",
+        "Restore it from a copy; the run's other tables, and the other runs, are not touched.",
+    )
 
 
 def count_rows(folder: Path) -> int:
     """How many rows the table has."""
-    live = sum(batch.num_rows for path in _live_segments(folder) for batch, _ in _pieces(path, 0))
-    return int(live + sum(pq.read_metadata(path).num_rows for path in _parquet_files(folder)))
+    with _reading(folder):
+        live = sum(batch.num_rows for path in _live_segments(folder) for batch, _ in _pieces(path, 0))
+        return int(live + sum(pq.read_metadata(path).num_rows for path in _parquet_files(folder)))
 
 
 def _still_written(path: Path) -> bool:
     """Whether the segment belongs to another living process of this machine (its number begins the name)."""
     number = path.name.split("-", 1)[0]
-    return number.isdigit() and int(number) != os.getpid() and psutil.pid_exists(int(number))
+    if not number.isdecimal() or len(number) > 10 or int(number) >= 1 << 31:  # no process has such a number
+        return False
+    return int(number) != os.getpid() and psutil.pid_exists(int(number))
 
 
 def _live_segments(folder: Path) -> list[Path]:

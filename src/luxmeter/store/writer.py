@@ -27,7 +27,6 @@ from luxmeter.store.segments import SegmentWriter, compact
 from luxmeter.store.values import number_of, object_of
 
 _MAX_PENDING_BYTES = 64 * 1024 * 1024  # kept in memory while the disk refuses; then the oldest is given up
-STATES = ("running", "finished", "failed", "interrupted", "lost")
 
 
 class RunWriter:
@@ -131,7 +130,7 @@ class RunWriter:
 
     def finish(self, state: str = "finished", *, error: str = "") -> None:
         """End the run: everything on disk, tables compacted, status written. Once; later calls do nothing."""
-        if state not in STATES or state in ("running", "lost"):
+        if state not in ("finished", "failed", "interrupted"):
             raise UsageError(
                 "run-end-state", f"A run cannot end as {state!r}.", "Use finished, failed or interrupted."
             )
@@ -366,6 +365,8 @@ def inside(folder: Path, name: str | Path) -> Path:
 def compact_run(run_folder: Path) -> None:
     """Fold every table of an ended run into Parquet. Segments of a forked child that still writes are left."""
     for folder in sorted((run_folder / layout.TABLES).glob("*")):
+        if folder.is_symlink():
+            continue  # what lies behind it is not the run's
         if folder.name == layout.METRICS:
             compact(folder, sort_by="key", options=points.METRIC_PARQUET)
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.experiment import lineage, records
+from luxmeter.experiment.again.entries import check_entries, is_control
 from luxmeter.experiment.again.way_back import roll_back
 from luxmeter.experiment.kept import source_code
 from luxmeter.experiment.kept.kept_run import KeptRun
@@ -111,21 +113,28 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
             "Name a folder that is not there yet.",
         )
     temporary = None if folder else Path(tempfile.mkdtemp(prefix="luxmeter-again-"))
-    place = folder.absolute() if folder else (temporary or Path()) / (Path(code.root).name or "code")
+    place = folder.absolute() if folder else (temporary or Path()) / _folder_name(code.root)
     tree = source_code.whole_tree(run)
     snapshot = str(code.git.get("snapshot", "")) if code.git else ""
     is_worktree = tree.repository is not None and git_agrees(tree.repository, "cat-file", "-e", snapshot)
     try:
         if is_worktree and tree.repository is not None:
+            # What ran but is not in the tree: a submodule's files, ignored ones.
+            besides = [path for path in code.files if path not in tree.files]
+            check_entries(besides, {}, place)
             git_text(
                 tree.repository, "worktree", "add", "--quiet", "--detach", "--force", str(place), snapshot
             )
-            # What ran but is not in the tree: a submodule's files, ignored ones.
-            for path in code.files:
-                if path not in tree.files:
-                    target = inside(place, path)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(run.blob(code.files[path]))
+            for path in besides:
+                target = inside(place, path)
+                if not target.parent.resolve().is_relative_to(place.resolve()) or target.is_symlink():
+                    raise StoreError(
+                        "link-outside",
+                        f"{path} of this run's code lies behind a link.",
+                        "It was not written.",
+                    )
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(run.blob(code.files[path]))
         else:
             roll_back(run, place, checkpoints=False)
         yield place
@@ -136,6 +145,12 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _folder_name(root: str) -> str:
+    """The project folder's own name where it can be one: the text comes out of a file."""
+    name = Path(root).name
+    return name if re.fullmatch(r"[\w-][\w. -]*", name) and not is_control(name) else "code"
+
+
 def make_plan(
     run: KeptRun, command: records.Command, place: Path, arguments: Sequence[str] | None = None
 ) -> Plan:
@@ -143,7 +158,8 @@ def make_plan(
     code = records.read_code(run.stored)
     root = Path(code.root) if code else Path(command.cwd)
     cwd = Path(command.cwd)
-    inner = place / cwd.relative_to(root) if cwd.is_relative_to(root) else cwd
+    below = cwd.relative_to(root) if cwd.is_relative_to(root) and ".." not in cwd.parts else None
+    inner = cwd if below is None else place / below
     if not inner.is_dir():
         inner = place
     script = command.script

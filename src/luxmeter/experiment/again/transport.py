@@ -20,9 +20,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from luxmeter.errors import LuxmeterError, StoreError, UsageError, suggestion
-from luxmeter.files import read_json, write_json
+from luxmeter.files import write_json
 from luxmeter.store import Lab, Run
-from luxmeter.store.lab import is_run_id
+from luxmeter.store.catalog import row_of
 from luxmeter.store.layout import BLOBS, IDENTITY, RUNS, TRASH
 from luxmeter.store.writer import inside
 
@@ -282,10 +282,7 @@ def _take_in(lab: Lab, folder: Path, source: Path) -> Imported:
     target = lab.folder / RUNS / run_id
     trashed = lab.folder / TRASH / run_id
     if target.exists() or trashed.exists():
-        there = read_json(target / IDENTITY, {})
-        if {k: there.get(k) for k in ("created_ns", "process")} == {
-            k: identity[k] for k in ("created_ns", "process")
-        }:
+        if _is_same(target, identity):
             return Imported(run_id, was, target, already=True)
         run_id = lab.new_id()
         write_json(folder / IDENTITY, {**identity, "id": run_id, "imported_as": was})
@@ -297,29 +294,27 @@ def _take_in(lab: Lab, folder: Path, source: Path) -> Imported:
     return Imported(taken.id, was, taken.folder)
 
 
+def _is_same(folder: Path, identity: dict[str, Any]) -> bool:
+    """Whether the run that lies here was made at that moment by that process."""
+    try:
+        there = Run(folder).identity
+    except LuxmeterError:
+        return False
+    return all(there[key] == identity[key] for key in ("created_ns", "process"))
+
+
 def _checked(folder: Path, source: Path) -> dict[str, Any]:
     """The run's identity, if everything that lists and readers rely on is as it should be."""
     try:
         run = Run(folder)
-        identity = run.identity
-        good = (
-            is_run_id(str(identity["id"]))
-            and isinstance(identity["name"], str)
-            and isinstance(identity["created_ns"], int)
-            and {"host", "machine", "pid", "started"} <= set(identity["process"])
-        )
-        _ = run.status, run.params, run.environment, run.summary, run.tags
-    except LuxmeterError:
-        raise
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        raise _unfit(source, f"{type(error).__name__}: {error}") from error
-    if not good:
-        raise _unfit(source, f"its {IDENTITY} says {str(identity)[:200]}")
+        row_of(run)
+    except LuxmeterError as error:
+        raise _unfit(source, error.what.replace(f"{folder}{os.sep}", "").rstrip(".")) from error
     for blob in sorted((folder / BLOBS).glob("*/*")):
         with open(blob, "rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != blob.name:
                 raise _unfit(source, f"blob {blob.name} does not hold what its name says")
-    return identity
+    return run.identity
 
 
 def _unfit(source: Path, why: str) -> StoreError:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.experiment import records
+from luxmeter.experiment.again.entries import check_entries
 from luxmeter.experiment.again.saved_content import saved_where
 from luxmeter.experiment.kept import source_code
 from luxmeter.experiment.recording.snapshot import repository_of
@@ -69,6 +70,8 @@ def roll_back(
     if checkpoints:
         more, missing = _checkpoint_items(run, kept.root if kept else "")
         items += more
+    links = {item.path: _target(item) for item in items if item.mode == _LINK}
+    check_entries([item.path for item in items], links, target)
     return _put(run, target, {item.path: item for item in items}, missing, dry=dry)
 
 
@@ -86,17 +89,9 @@ def _own_folder(run: Run, kept: records.Code | None) -> Path:
 
 def _code_items(run: Run) -> list[Item]:
     tree = source_code.whole_tree(run)
-    items = [
-        Item(path, _reader(tree, path), tree.modes.get(path, "100644"))
-        for path in tree.files
-        if inside(Path("x"), path)
-    ]
+    items = [Item(path, _reader(tree, path), tree.modes.get(path, "100644")) for path in tree.files]
     ran = source_code.kept_tree(run)  # what ran but is not in the tree: a submodule's files, ignored ones
-    items += [
-        Item(path, _reader(ran, path))
-        for path in ran.files
-        if path not in tree.files and inside(Path("x"), path)
-    ]
+    items += [Item(path, _reader(ran, path)) for path in ran.files if path not in tree.files]
     return items
 
 
@@ -110,10 +105,10 @@ def _checkpoint_items(run: Run, root: str) -> tuple[list[Item], list[str]]:
     for change in records.final_files(run).values():
         folder = Path(change.folder)
         # A part that the run holds itself comes back under its name, not as a lab within the project.
-        in_run = f"/{run.id}/{records.FILES_FOLDER}/" in f"{folder.as_posix()}/"
+        ids = (run.id, run.identity.get("imported_as"))
+        in_run = any(f"/{known}/{records.FILES_FOLDER}/" in f"{folder.as_posix()}/" for known in ids)
         below = bool(root) and not in_run and folder.is_relative_to(root)
         path = (folder.relative_to(root) if below else Path(change.part or folder.name)) / change.path
-        inside(Path("x"), path)
         original = folder / change.path
         own = run.folder / records.FILES_FOLDER / (change.part or folder.name) / change.path
         if own.is_file() and _hash(own) == change.sha256:  # a part that the run holds itself
@@ -149,7 +144,7 @@ def _put(run: Run, folder: Path, items: dict[str, Item], missing: list[str], *, 
         new = place / "new"
         new.mkdir()
         for item in items.values():
-            _stage(item, new, folder)
+            _stage(item, new)
         if fresh:
             if not dry:
                 os.replace(new, folder)
@@ -159,20 +154,17 @@ def _put(run: Run, folder: Path, items: dict[str, Item], missing: list[str], *, 
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _stage(item: Item, new: Path, folder: Path) -> None:
+def _target(item: Item) -> str:
+    """Where a link leads."""
+    body = item.read.read_bytes() if isinstance(item.read, Path) else item.read()
+    return body.decode("utf-8", "surrogateescape")
+
+
+def _stage(item: Item, new: Path) -> None:
     target = inside(new, item.path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    if item.mode == _LINK and not isinstance(item.read, Path):
-        to = item.read().decode("utf-8", "surrogateescape")
-        if Path(to).is_absolute() or not (folder / item.path).parent.joinpath(to).resolve().is_relative_to(
-            folder
-        ):
-            raise StoreError(
-                "link-outside",
-                f"{item.path} of this run's code is a link to {to}, outside of the folder.",
-                "Bring single files back with luxmeter code RUN PATH.",
-            )
-        target.symlink_to(to)
+    if item.mode == _LINK:
+        target.symlink_to(_target(item))
         return
     if isinstance(item.read, Path):
         shutil.copyfile(item.read, target)

@@ -15,8 +15,8 @@ from luxmeter.experiment.kept.run_query import C, Question, all_of, any_of, equa
 from luxmeter.files import read_json
 from luxmeter.settings import LAB_FILE, find_lab
 from luxmeter.store import Lab, RunHead, RunRow
+from luxmeter.store.checked import STATES
 from luxmeter.store.query import Expression, parse_filter
-from luxmeter.store.writer import STATES
 
 if TYPE_CHECKING:
     import pandas as pd

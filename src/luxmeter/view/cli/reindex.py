@@ -34,17 +34,19 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Compact what lost runs left behind; empty the trash; remove content that no run has any more."""
         from luxmeter.experiment.recording.snapshot_refs import forget_refs, snapshot_refs
-        from luxmeter.store import Lab
+        from luxmeter.store import Lab, Run
 
         lab = Lab.open(create=False)
-        refs = [] if keep_trash else snapshot_refs(lab.trash())
+        removed = [] if keep_trash else [row.id for row in lab.trash() if row.state != "damaged"]
+        refs = snapshot_refs(Run(lab.folder / "trash" / run_id) for run_id in removed)
         done = lab.gc(empty_trash=not keep_trash)
         done["snapshots"] = forget_refs(refs)
         lab.close()
         if as_json:
             print_json(done)
         else:
+            left = f", left {done['damaged']} damaged runs as they are" if done["damaged"] else ""
             sys.stdout.write(
                 f"{lab.folder}: compacted {done['compacted']} runs, removed {done['trashed']} from the trash, "
-                f"{done['half_made']} half-made, {done['blobs']} unused blobs, {done['snapshots']} snapshots in git\n"
+                f"{done['half_made']} half-made, {done['blobs']} unused blobs, {done['snapshots']} snapshots in git{left}\n"
             )

@@ -29,7 +29,8 @@ def register(app: typer.Typer) -> None:
         if listing:
             trashed = lab.trash()
             if as_json:
-                print_json([{"id": run.id, "name": run.name, "folder": str(run.folder)} for run in trashed])
+                place = lab.folder / "trash"
+                print_json([{"id": r.id, "name": r.name, "folder": str(place / r.id)} for r in trashed])
             elif trashed:
                 print_table(["id", "name"], [[run.id, run.name] for run in trashed])
             else:
@@ -37,20 +38,20 @@ def register(app: typer.Typer) -> None:
             return
         if undo:
             for run_id in _trashed(runs or []):
-                sys.stdout.write(f"Brought back {run_id} to {lab.restore(run_id).folder}\n")
+                sys.stdout.write(f"Brought back {run_id} to {lab.restore(run_id)}\n")
             return
         if not runs:
             raise StoreError(
                 "rm-nothing", "No run is named.", "Name runs to remove, or use --undo or --list."
             )
-        found = [lab.find(reference) for reference in runs]
-        for run in found:  # all are there and none runs, before the first one goes
-            if run.state == "running":
+        found = dict.fromkeys(lab.folder_of(reference) for reference in runs)
+        for folder in found:  # all are there and none runs, before the first one goes
+            if lab.is_running(folder):
                 raise StoreError(
-                    "run-is-running", f"Run {run.id} is still running.", "Stop it first, then remove it."
+                    "run-is-running", f"Run {folder.name} is still running.", "Stop it first, then remove it."
                 )
-        for run_id in dict.fromkeys(run.id for run in found):
-            lab.delete(run_id)
+        for folder in found:
+            run_id = lab.delete(str(folder))
             sys.stdout.write(
                 f"Removed {run_id} to {lab.folder / 'trash' / run_id} (luxmeter rm --undo {run_id})\n"
             )

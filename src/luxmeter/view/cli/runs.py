@@ -30,7 +30,9 @@ def register(app: typer.Typer) -> None:
             [], "--tag", "-t", help="Runs with this tag. Repeat: with all of them."
         ),
         status: list[str] = typer.Option(
-            [], "--status", help="running, finished, failed, interrupted or lost. Repeat: any of them."
+            [],
+            "--status",
+            help="running, finished, failed, interrupted, lost or damaged. Repeat: any of them.",
         ),
         param: list[str] = typer.Option([], "--param", "-p", help="A parameter's value: -p optim.lr=0.1"),
         sort: str = typer.Option("-created", help="Fields, comma between; - before one that falls."),

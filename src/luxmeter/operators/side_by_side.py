@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from luxmeter.operators.rows import Row, short_signature
+from luxmeter.operators.rows import MEASURED, Row, short_signature
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Pair:
     @property
     def remark(self) -> str:
         """Why there is no ratio, or that the results differ."""
-        bad = next((r for r in (self.first, self.second) if r.status not in ("ok", "doubtful")), None)
+        bad = next((r for r in (self.first, self.second) if r.status not in MEASURED), None)
         if bad is not None:
             return f"{bad.backend} {bad.status}: {bad.reason}"
         doubtful = "doubtful" if "doubtful" in (self.first.status, self.second.status) else ""

@@ -17,8 +17,9 @@ from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.dtypes import in_dtype
 from luxmeter.operators.inputs import Call, make_call
 from luxmeter.operators.randomness import is_random
+from luxmeter.operators.resolve import adapted
 from luxmeter.operators.timer import measure
-from luxmeter.signature import describe
+from luxmeter.signature import ModuleSpec, describe, tensors_in
 
 TORCH_BACKENDS = ("eager", "compile")  # what these allocate, torch's allocator sees
 _backends: dict[str, Backend] = {}
@@ -47,6 +48,8 @@ def bench_one(
     try:
         wait = _waiter(device)
         call = make_call(wanted, seed=seed, device=device)
+        if misfit := misfit_of(wanted, call):
+            return {"status": "unscaled", "reason": misfit}
         with torch.set_grad_enabled(backward):
             found: dict[str, Any] = costs_of(call)
             if backend not in _backends:
@@ -77,6 +80,20 @@ def bench_one(
         "prepare_s": prepared.prepare_s,
         "memory_bytes": memory,
     }
+
+
+def misfit_of(wanted: Case, call: Call) -> str:
+    """How the tensors that would be measured differ from those asked for; empty if they do not."""
+    asked = [
+        str(t)
+        for t in tensors_in(tuple(v for v in _values(adapted(wanted)) if not isinstance(v, ModuleSpec)))
+    ]
+    made = [str(t) for t in describe(call.args, call.kwargs).tensors()]
+    return "" if asked == made else f"asked for {', '.join(asked)}, would measure {', '.join(made)}"
+
+
+def _values(case: Case) -> tuple[Any, ...]:
+    return (*case.signature.args, *(v for _, v in case.signature.kwargs))
 
 
 def kernels_of(

@@ -155,7 +155,7 @@ class _Kept:
         self._all: dict[str, Row] = {}
         if path is not None and Path(path).exists():
             self._all = {row.key: row for row in load_benchmark(path)}
-        self.rows = {k: r for k, r in self._all.items() if r.status in (*MEASURED, "unsupported")}
+        self.rows = {k: r for k, r in self._all.items() if r.status in (*MEASURED, "unsupported", "differs")}
         self._next = 0.0
 
     def keep(self, rows: list[Row], *, now: bool = False) -> None:

@@ -244,6 +244,11 @@ class BenchResult:
             said.append(
                 f"{doubtful} of {len(self.rows)} medians are doubtful: see `reason`, or use more budget"
             )
+        differs = sum(row.status == "differs" for row in self.rows)
+        if differs:
+            said.append(
+                f"{differs} of {len(self.rows)} rows give other results than eager torch, and have no times: see `reason`"
+            )
         unscaled = sum(row.status == "unscaled" for row in self.rows)
         if unscaled:
             said.append(f"{unscaled} of {len(self.rows)} rows were not scaled as asked for: see `reason`")

@@ -97,10 +97,47 @@ def test_latency_by_batch_size_and_module():
         assert 0 < min(batch.times_ns) <= batch.median_ns <= batch.p95_ns
         assert batch.throughput_per_s == pytest.approx(batch.batch * 1e9 / batch.median_ns)
     whole = cost.modules[0].time_ns
-    assert 0 < sum(row.own_time_ns for row in cost.modules) <= 1.5 * whole
+    assert whole == pytest.approx(cost.latency.median_ns, abs=1)
+    assert sum(row.own_time_ns for row in cost.modules) == pytest.approx(whole, abs=len(cost.modules))
+    assert "batch 2, as given: median" in str(
+        cost
+    )  # what the modules are parts of, though 1 and 4 were asked for
+    assert "as given" not in str(lux.analyze(net, input_size=(2, 3, 16, 16), latency=[2]))
     assert net.training and int(net[1].num_batches_tracked) == 0
     assert (
         "latency" in str(cost) and json.loads(cost.to_json())["latency"]["batches"][0]["throughput_per_s"] > 0
+    )
+
+
+def test_modules_are_parts_of_the_latency_whatever_single_runs_took():
+    """Medians of each module would sum to 30 here, below a whole of 110."""
+    from luxmeter.model.latency import _parts_of
+
+    slow = ({0: 110, 1: 100, 2: 10}, {0: 0, 1: 100, 2: 10})
+    other = ({0: 110, 1: 10, 2: 100}, {0: 0, 1: 10, 2: 100})
+    lucky = ({0: 30, 1: 10, 2: 10}, {0: 10, 1: 10, 2: 10})
+    parts = _parts_of(220.0, [slow, other, slow, other, lucky])
+    assert parts[0][0] == 220 and sum(own for _, own in parts.values()) == 220
+    assert parts[1][0] + parts[2][0] + parts[0][1] == 220
+
+
+class Itself(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.small = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        big = x.new_ones(300, 300)
+        for _ in range(3):
+            big = big @ big / 300
+        return self.small(x) + big.mean()
+
+
+def test_what_a_module_does_in_itself_is_told():
+    said = str(lux.analyze(Itself(), input_size=(2, 4), latency=True))
+    assert (
+        " in itself"
+        in said.splitlines()[[i for i, line in enumerate(said.splitlines()) if line.startswith("Itself ")][1]]
     )
 
 

@@ -62,10 +62,39 @@ def test_filters_and_files_and_merging() -> None:
     assert len(lux.load_operators("one.jsonl")) == 6
     found = json.loads(luxmeter("ops", "one.jsonl", "t2", "--name", "*Linear", "--json").stdout)
     assert [(c["op"], c["count"]) for c in found] == [("torch.nn.Linear", 5)] * 2
-    assert sum(c["share"] for c in found) == pytest.approx(1.0)
+    assert sum(c["share"] for c in found) < 1.0  # of all that was traced, backward among it
     [head] = json.loads(luxmeter("ops", "t1", "--module", "Net.head", "--json").stdout)
     assert head["where"] == ["Net.head"]
     assert len(json.loads(luxmeter("ops", "t1", "--top", "2", "--json").stdout)) == 2
+
+
+def test_shares_are_of_the_whole_trace_however_few_are_shown(tmp_path: Path) -> None:
+    traced("t", 3)
+    every = {c["op"] + str(c["args"]): c["share"] for c in json.loads(luxmeter("ops", "t", "--json").stdout)}
+    table = lux.load_trace("t").table()
+    whole = sum(row.self_ns for row in table)
+    assert (
+        "Tensor.backward" in table
+        and sum(every.values()) < 1 - table["Tensor.backward"].self_ns / whole + 1e-9
+    )
+    luxmeter("ops", "t", "-o", "kept.jsonl")
+    for source in ("t", "kept.jsonl"):
+        for chosen in (("--top", "1"), ("--name", "*Linear"), ("--module", "Net.head")):
+            for case in json.loads(luxmeter("ops", source, *chosen, "--json").stdout):
+                assert case["share"] == pytest.approx(every[case["op"] + str(case["args"])])
+        one = luxmeter("ops", source, "--top", "1").stdout.splitlines()
+        assert one[1].split()[0] == f"{max(every.values()):.1%}" != "100.0%"
+        assert (
+            one[-2]
+            == f"these are {max(every.values()):.1%} of the time of all {sum(r.n for r in table):,} calls there"
+        )
+    log = tmp_path / "model.txt"
+    log.write_text(LOG)
+    [first] = json.loads(luxmeter("ops", str(log), "--name", "*mm*", "--json").stdout)
+    assert first["share"] == pytest.approx(2 / 6)
+    assert "these are 33.3% of all 6 calls there" in luxmeter("ops", str(log), "--name", "*mm*").stdout
+    both = json.loads(luxmeter("ops", "t", "t", "--top", "1", "--json").stdout)
+    assert both[0]["share"] == pytest.approx(max(every.values()))
 
 
 def test_what_backward_runs_is_told_on_request() -> None:

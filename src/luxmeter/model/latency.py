@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ def measured(
     dtype: torch.dtype | None,
     budget_s: float = 1.0,
 ) -> ModelCost:
-    """`cost` with the latency of `outer` (the model as the user calls it) and the time of each module of `model`."""
+    """`cost` with the latency of `outer` (the model as the user calls it) and each module's part of it."""
     tensors = [*model.parameters(), *model.buffers()]
     if any(t.is_meta or type(t).__name__ == "FakeTensor" for t in tensors):
         raise UsageError(
@@ -60,7 +59,7 @@ def measured(
     calls = {given: call} | {size: resized(call, size) for size in batch_sizes}
     with _ready(model, dtype):
         batches = [_one(outer, one, size or 1, dtype, budget_s) for size, one in calls.items()]
-    times = _module_times(model, call, dtype)
+    times = _parts_of(batches[0].median_ns, _module_runs(model, call, dtype))
     device = str(next((t.device for t in tensors), torch.device("cpu")))
     first = batches[0]
     by_size = {b.batch: b for b in batches}
@@ -105,12 +104,31 @@ def _sync(ready: CallArguments) -> Callable[[], Any] | None:
     return torch.cuda.synchronize if on_cuda else None
 
 
-def _module_times(
+Times = dict[int, int]  # by module index, nanoseconds
+
+
+def _parts_of(latency_ns: float, runs: Sequence[tuple[Times, Times]]) -> dict[int, tuple[int, int]]:
+    """By module index: its part of the latency, with all it contains and in itself alone.
+
+    The same runs count for all modules, those in the middle by their whole time, so that the parts add up; medians of
+    each module would not, and a run with clocks in it takes longer than one without.
+    """
+    ranked = sorted(runs, key=lambda run: sum(run[1].values()))
+    middle = ranked[len(ranked) // 4 : len(ranked) - len(ranked) // 4]
+    total = sum(sum(own.values()) for _, own in middle) or 1
+    indices = {index for inside, _ in middle for index in inside}
+    return {
+        index: (round(latency_ns * sum(inside.get(index, 0) for inside, _ in middle) / total),
+                round(latency_ns * sum(own.get(index, 0) for _, own in middle) / total))
+        for index in indices
+    }  # fmt: skip
+
+
+def _module_runs(
     model: nn.Module, call: CallArguments, dtype: torch.dtype | None
-) -> dict[int, tuple[int, int]]:
-    """By module index: median nanoseconds in it and in itself alone, over some runs with a clock at every module."""
-    inside: dict[int, list[int]] = defaultdict(list)
-    alone: dict[int, list[int]] = defaultdict(list)
+) -> list[tuple[Times, Times]]:
+    """The time in each module and in itself alone, of some runs with a clock at every module."""
+    runs: list[tuple[Times, Times]] = []
     watch = Watch(time.perf_counter_ns)
     with ExitStack() as stack:
         stack.enter_context(process_as_it_was())
@@ -127,12 +145,10 @@ def _module_times(
             own: dict[int, int] = defaultdict(int)
             for child in watch.root.children.values():
                 _add(child, frozenset(), whole, own)
-            for index in whole:
-                inside[index].append(whole[index])
-                alone[index].append(own[index])
+            runs.append((whole, own))
             if time.perf_counter() > deadline:
                 break
-    return {index: (int(median(inside[index])), int(median(alone[index]))) for index in inside}
+    return runs
 
 
 def _add(node: CallNode, above: frozenset[int], whole: dict[int, int], own: dict[int, int]) -> None:

@@ -75,6 +75,11 @@ def summary_lines(cost: ModelCost) -> list[str]:
             f"{memory.optimizer or 'no optimizer'} {size(memory.optimizer_bytes)}, kept for backward "
             f"{size(memory.training_activation_bytes or 0)}"
         )
+    if cost.latency is not None and cost.batch not in {None, *(b.batch for b in cost.latency.batches)}:
+        lines.append(
+            f"  latency      batch {cost.batch}, as given: median {span(cost.latency.median_ns)}, "
+            f"p95 {span(cost.latency.p95_ns)}; the modules' times are parts of this"
+        )
     for batch in cost.latency.batches if cost.latency is not None else ():
         doubt = f"  (doubtful: {batch.doubt})" if batch.doubt else ""
         lines.append(
@@ -123,8 +128,19 @@ def _module_table(cost: ModelCost, depth: int) -> Table:
                 _percent(row.time_ns or 0, whole_ns),
             ]
         shape = "x".join(map(str, row.output_shapes[0])) if row.output_shapes else ""
-        table.add_row(*cells, shape, row.note)
+        table.add_row(*cells, shape, "; ".join(filter(None, [row.note, _in_itself(row, cost)])))
     return table
+
+
+def _in_itself(row: ModuleCost, cost: ModelCost) -> str:
+    """What the modules in a module leave of its time: the work of its own forward."""
+    has_modules = any(other.depth == row.depth + 1 and _inside(other, row) for other in cost.modules)
+    own, whole = row.own_time_ns, cost.modules[0].time_ns
+    return f"{span(own)} in itself" if has_modules and own and whole and own >= 0.01 * whole else ""
+
+
+def _inside(inner: ModuleCost, outer: ModuleCost) -> bool:
+    return not outer.name or inner.name.startswith(f"{outer.name}.")
 
 
 def _operator_table(cost: ModelCost, limit: int = 10) -> Table:

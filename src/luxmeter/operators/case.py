@@ -2,6 +2,7 @@
 
 File format `operators`, version 1: JSON lines in UTF-8. The first line says what the file is; every further line is
 one case: {"op", "args", "kwargs", "count", "total_ns", "where", "source"}, arguments as in `signature_json`.
+The first line may say `whole`, [nanoseconds, calls] of all that the cases are a part of.
 History: 1, the first.
 """
 
@@ -56,13 +57,17 @@ class Case:
 class Operators:
     """Distinct cases, in an order; has a length, can be iterated and sliced, filtered, merged and saved."""
 
-    def __init__(self, cases: Iterable[Case] = ()) -> None:
-        """Equal cases are counted together; of values in tensors the first one's facts are kept."""
+    def __init__(self, cases: Iterable[Case] = (), *, whole: tuple[int, int] | None = None) -> None:
+        """Equal cases are counted together; of values in tensors the first one's facts are kept.
+
+        `whole` is the time in nanoseconds and the calls of all that these are a part of; without it, their own.
+        """
         together: dict[tuple[str, Signature], Case] = {}
         for case in cases:
             key = case.identity
             together[key] = _sum(together[key], case) if key in together else case
         self._cases = tuple(together.values())
+        self._whole = whole
 
     @classmethod
     def of(cls, trace: Trace | TraceResult, *, backward: bool = False) -> Operators:
@@ -89,10 +94,15 @@ class Operators:
     @overload
     def __getitem__(self, index: slice) -> Operators: ...
     def __getitem__(self, index: int | slice) -> Case | Operators:
-        return Operators(self._cases[index]) if isinstance(index, slice) else self._cases[index]
+        return self._part(self._cases[index]) if isinstance(index, slice) else self._cases[index]
 
     def __add__(self, other: Operators) -> Operators:
-        return Operators([*self, *other])
+        known = self._whole is not None or other._whole is not None
+        both = (self.whole[0] + other.whole[0], self.whole[1] + other.whole[1])
+        return Operators([*self, *other], whole=both if known else None)
+
+    def _part(self, cases: Iterable[Case]) -> Operators:
+        return Operators(cases, whole=self.whole)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operators) and self._cases == other._cases
@@ -107,16 +117,25 @@ class Operators:
         """The time of all cases that were timed."""
         return sum(case.total_ns or 0 for case in self)
 
+    @property
+    def whole(self) -> tuple[int, int]:
+        """Nanoseconds and calls of all that these are a part of: the trace they come from, all cases of their file."""
+        return self._whole if self._whole is not None else (self.total_ns, sum(c.count for c in self))
+
     def share(self, case: Case) -> float:
-        """A case's part of the total time (of the calls, where no times are known)."""
-        if self.total_ns:
-            return (case.total_ns or 0) / self.total_ns
-        return case.count / max(1, sum(c.count for c in self))
+        """A case's part of the time of the whole (of its calls, where no times are known), however few are left here."""
+        time_ns, calls = self.whole
+        return (case.total_ns or 0) / time_ns if time_ns else case.count / max(1, calls)
+
+    @property
+    def coverage(self) -> float:
+        """The part of the whole that all of these are."""
+        return sum(map(self.share, self))
 
     def top(self, n: int) -> Operators:
         """The n cases with most time; with most calls where no times are known."""
         ranked = sorted(self, key=lambda c: (c.total_ns or 0, c.count), reverse=True)
-        return Operators(ranked[:n])
+        return self._part(ranked[:n])
 
     def filter(self, *, name: str | None = None, module: str | None = None) -> Operators:
         """Those whose name matches, and that were called from a matching module path (patterns such as `*conv*`).
@@ -143,12 +162,14 @@ class Operators:
                     suggestion(module, known) or "Look at the `where` of the cases.",
                 )
             kept = found
-        return Operators(kept)
+        return self._part(kept)
 
     def save(self, path: str | Path) -> Path:
         """Write all cases to one file, whole or not at all."""
         path = Path(path)
-        head = {"what": _WHAT, "version": VERSION, "cases": len(self)}
+        head: dict[str, Any] = {"what": _WHAT, "version": VERSION, "cases": len(self)}
+        if self._whole is not None:
+            head["whole"] = list(self._whole)
         lines = [json.dumps(head), *(json.dumps(case_to_json(case), allow_nan=False) for case in self)]
         write_file(path, ("\n".join(lines) + "\n").encode())
         return path
@@ -197,7 +218,12 @@ def load_operators(path: str | Path) -> Operators:
             f"{path} promises {head['cases']} cases and holds {len(cases)}.",
             "It was cut off: copy it or extract the operators again.",
         )
-    return Operators(cases)
+    return Operators(cases, whole=_whole(head.get("whole")))
+
+
+def _whole(said: Any) -> tuple[int, int] | None:
+    fits = isinstance(said, list) and len(said) == 2 and all(type(n) is int and n >= 0 for n in said)
+    return (said[0], said[1]) if fits else None
 
 
 def is_operators_file(path: str | Path) -> bool:

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter import verdict
-from luxmeter.operators.rows import BenchResult, Row, load_benchmark, short_signature
+from luxmeter.operators.rows import MEASURED, BenchResult, Row, load_benchmark, short_signature
 
 _IDENTITY = ("op", "kernel", "signature", "scale", "dtype", "backend", "mode", "device", "threads")
 _ORDER = ("broken", "slower", "fixed", "faster", "gone", "new", "unclear", "same", "neither")
-_MEASURED = ("ok", "doubtful")
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ def _change(a: Row | None, b: Row | None, found: verdict.Comparison | None) -> C
         )  # fmt: skip
     if a is None or b is None:
         return Change(**identity, **medians, call="new" if a is None else "gone", why=row.status)
-    call = "broken" if a.status in _MEASURED else "fixed" if b.status in _MEASURED else "neither"
+    call = "broken" if a.status in MEASURED else "fixed" if b.status in MEASURED else "neither"
     worse = a if call == "fixed" else b
     return Change(**identity, **medians, call=call, why=f"{worse.status}: {worse.reason}".rstrip(": "))
 

@@ -17,7 +17,7 @@ from luxmeter.isolate import Pool
 from luxmeter.operators.backends import preload_of
 from luxmeter.operators.jobs import Job
 from luxmeter.operators.options import BenchOptions
-from luxmeter.operators.rows import BenchResult, Row, load_benchmark, row_of, with_speedup
+from luxmeter.operators.rows import MEASURED, BenchResult, Row, load_benchmark, row_of, unscaled, with_speedup
 from luxmeter.progress import track
 
 _SHORTEST_S = 0.02  # of measuring, even when the budget is spent (less if there are very many cases)
@@ -86,7 +86,8 @@ class Engine:
             for job in progress:
                 progress.note(" ".join(str(job.base[k]) for k in ("op", "dtype", "backend")))
                 known = kept.rows.get(job.key)
-                rows.append(known if known is not None else row_of(job.base, job.failed or self._done(job)))
+                row = known if known is not None else row_of(job.base, job.failed or self._done(job))
+                rows.append(unscaled(row, job.unscaled) if job.unscaled else row)
                 kept.keep(rows)
             if not progress.interrupted:
                 floor = self._noise_floor(jobs, rows)
@@ -131,7 +132,7 @@ class Engine:
 
     def _noise_floor(self, jobs: Sequence[Job], rows: list[Row]) -> float | None:
         """Some rows once more, at the end: the largest difference to what they gave before."""
-        good = [(j, r) for j, r in zip(jobs, rows, strict=True) if r.status in ("ok", "doubtful") and r.n > 1]
+        good = [(j, r) for j, r in zip(jobs, rows, strict=True) if r.status in MEASURED and r.n > 1]
         if not good:
             return None
         places = sorted({round(i) for i in np.linspace(0, len(good) - 1, _AGAIN)})
@@ -154,7 +155,7 @@ class _Kept:
         self._all: dict[str, Row] = {}
         if path is not None and Path(path).exists():
             self._all = {row.key: row for row in load_benchmark(path)}
-        self.rows = {k: r for k, r in self._all.items() if r.status in ("ok", "doubtful", "unsupported")}
+        self.rows = {k: r for k, r in self._all.items() if r.status in (*MEASURED, "unsupported", "differs")}
         self._next = 0.0
 
     def keep(self, rows: list[Row], *, now: bool = False) -> None:

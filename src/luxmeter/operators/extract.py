@@ -51,7 +51,8 @@ def operators_of(trace: Trace | TraceResult) -> Operators:
         if case is not None:
             where = case.where or tuple(places[number])[:_MOST_PLACES]
             cases.append(replace(case, count=counts[number], total_ns=times[number], where=where))
-    return Operators(cases)
+    table = result.table()  # whose shares are of the same whole
+    return Operators(cases, whole=(sum(row.self_ns for row in table), sum(row.n for row in table)))
 
 
 def case_of(recording: Any, number: int) -> Case | None:

@@ -242,7 +242,7 @@ def values(spec: TensorSpec, need: Need, generator: torch.Generator) -> torch.Te
     """Contiguous values for a tensor, in a dtype wide enough; what the operator needs comes before what was seen."""
     facts = spec.facts or Facts()
     shape = spec.shape
-    if facts.values is not None and len(facts.values) == spec.numel and need.count is None:
+    if facts.values is not None and len(facts.values) == spec.numel and _still_fit(facts.values, need):
         return torch.tensor(facts.values, dtype=torch.int64).reshape(shape)
     if spec.dtype == "bool" or need.count is not None:
         return _mask(shape, need, facts, generator)
@@ -276,6 +276,15 @@ def values(spec: TensorSpec, need: Need, generator: torch.Generator) -> torch.Te
     if facts.density is not None and facts.density < 1 and need == _NO_NEED:
         made = made.masked_fill(~_mask(shape, _NO_NEED, facts, generator), 0.0)
     return made
+
+
+def _still_fit(seen: tuple[int, ...], need: Need) -> bool:
+    """Whether values that were recorded are those of this size: lengths that sum to it, positions inside it."""
+    if need.count is not None or need.rows:
+        return need.count is None and max(seen, default=0) < min(need.rows)
+    if need.total is None:
+        return True
+    return sum(seen) == need.total if need.kind == "lengths" else max(seen, default=0) <= need.total
 
 
 def _integers(spec: TensorSpec, need: Need, facts: Facts, generator: torch.Generator) -> torch.Tensor:

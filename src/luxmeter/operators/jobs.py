@@ -14,16 +14,20 @@ from luxmeter.operators.backends import BACKENDS
 from luxmeter.operators.case import Case, Operators, case_from_json, case_to_json
 from luxmeter.operators.dtypes import dtype_named
 from luxmeter.operators.options import BenchOptions
-from luxmeter.operators.scales import at_scale, check_names, sweep
+from luxmeter.operators.scales import check_names, scaled, sweep
 
 
 @dataclass(frozen=True)
 class Job:
-    """One row to be: what names it, and what the worker needs. `failed` is set if that is known beforehand."""
+    """One row to be: what names it, and what the worker needs. `failed` is set if that is known beforehand.
+
+    `unscaled` says which of the sizes that were asked for it does not have.
+    """
 
     base: dict[str, Any]
     args: dict[str, Any] = field(repr=False)
     failed: dict[str, Any] | None = None
+    unscaled: str = ""
 
     @property
     def key(self) -> str:
@@ -50,20 +54,33 @@ def check(ops: Operators, options: BenchOptions) -> None:
 
 
 def jobs_of(ops: Operators, options: BenchOptions, pool: Pool | None) -> Iterator[Job]:
-    """All jobs, those of one case together. With `kernels`, `pool` finds each case's kernels."""
+    """All jobs, those of one case together. With `kernels`, `pool` finds each case's kernels.
+
+    A job's scale names only the dimensions that its case has; combinations that differ in others are one job.
+    """
     for case in ops:
         name = _short_hash(_plain(case))[:8]
-        for sizes in sweep(options.scales):
-            scaled = at_scale(case, sizes, names=options.names)
-            for dtype in options.dtypes:
-                for device in options.devices:
-                    for threads in options.thread_counts:
-                        for backend in options.backends:
-                            yield _job(scaled, name, sizes, dtype, backend, device, threads, options)
-                        if pool is not None and options.kernels:
-                            yield from _kernel_jobs(
-                                pool, scaled, name, sizes, dtype, device, threads, options
-                            )
+        seen: set[tuple[tuple[str, int], ...]] = set()
+        for wanted in sweep(options.scales):
+            found = scaled(case, wanted, names=options.names)
+            if tuple(found.sizes.items()) in seen:
+                continue
+            seen.add(tuple(found.sizes.items()))
+            for job in _jobs_at(found.case, name, found.sizes, options, None if found.failed else pool):
+                failed = {"status": "unscaled", "reason": found.failed} if found.failed else job.failed
+                yield replace(job, failed=failed, unscaled=found.lacking)
+
+
+def _jobs_at(
+    case: Case, name: str, sizes: dict[str, int], options: BenchOptions, pool: Pool | None
+) -> Iterator[Job]:
+    for dtype in options.dtypes:
+        for device in options.devices:
+            for threads in options.thread_counts:
+                for backend in options.backends:
+                    yield _job(case, name, sizes, dtype, backend, device, threads, options)
+                if pool is not None and options.kernels:
+                    yield from _kernel_jobs(pool, case, name, sizes, dtype, device, threads, options)
 
 
 def _job(

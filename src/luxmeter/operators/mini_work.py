@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from luxmeter.operators.agreeing import Judged, judge, restorer
 from luxmeter.operators.backends import BACKENDS, Unsupported
 from luxmeter.operators.dtypes import dtype_named
 from luxmeter.operators.inputs import Call
@@ -41,6 +42,21 @@ def bench_mini(
         try:
             prepared = BACKENDS.get(backend)().prepare(call, backward=False, threads=threads)
             errors = differences(prepared.outputs(), reference)
+            judged = (
+                Judged()
+                if backend == "eager"
+                else judge(call, prepared, call.run, restorer(call), seed=0, exact=reference)
+            )
+            if judged.random:
+                errors = {}
+            if judged.differs:
+                return {
+                    **found,
+                    **errors,
+                    "status": "differs",
+                    "reason": judged.differs,
+                    "prepare_s": prepared.prepare_s,
+                }
             start = time.perf_counter()
             measured = measure(prepared.run, budget_s=budget_s, target_ci=target_ci, sync=prepared.sync)
             measured_s = time.perf_counter() - start
@@ -49,7 +65,7 @@ def bench_mini(
             return {**found, "status": "unsupported", "reason": str(reason)}
     return {
         **found, **errors, "measured_s": measured_s, "memory_bytes": memory, "status": measured.status,
-        "reason": measured.why, "times_s": list(measured.times_s), "ci_low_s": measured.interval.low,
+        "reason": "; ".join(filter(None, [measured.why, judged.note])), "times_s": list(measured.times_s), "ci_low_s": measured.interval.low,
         "ci_high_s": measured.interval.high, "prepare_s": prepared.prepare_s,
     }  # fmt: skip
 

@@ -137,7 +137,7 @@ def _embedding(given: Given) -> Needs:
 
 def _index(given: Given) -> Needs:
     items = given.get("indices", given.get("#1"))
-    shape = _shape(given, "self")
+    shape = _shape(given, "self", "#0")
     if isinstance(items, ListOf):
         # In aten's list, None stands for a whole dimension, not for a new one.
         whole = [SliceOf(None, None, None) if i is None else i for i in items.items]

@@ -52,7 +52,7 @@ class Series:
 
 def series_of(result: BenchResult) -> list[Series]:
     """A series for each case, dtype, backend, device and number of threads over each dimension that varies."""
-    measured = [(row, _sizes(row)) for row in result if row.median_us]
+    measured = [(row, _sizes(row)) for row in result if row.median_us and row.scale]
     values: dict[str, set[int]] = defaultdict(set)
     for _, sizes in measured:
         for name, n in sizes.items():

@@ -24,6 +24,7 @@ VERSION = 1
 FORMATS = (".csv", ".json", ".parquet", ".png", ".svg")
 _WHAT = "luxmeter benchmark"
 _PARQUET_KEY = b"luxmeter.benchmark"
+MEASURED = ("ok", "doubtful", "unscaled")  # the states of rows whose times mean what their label says
 _NOISY = 0.05  # a noise floor above this is pointed out
 _BUSY = 0.5  # and more load than this a thread, before the benchmark begins
 
@@ -33,7 +34,8 @@ class Row:
     """One case at one scale, in one dtype, on one backend. Times in microseconds; NaN-free: unknown is None.
 
     `case` is the same for all scales, dtypes and backends of one recorded case; `prepare_s` is what compiling or
-    exporting took; `memory_bytes` the most that was allocated at once during a call.
+    exporting took; `memory_bytes` the most that was allocated at once during a call. `scale` names the sizes it was
+    measured at; a row that could not take all that were asked for has the status `unscaled`.
     """
 
     op: str
@@ -92,6 +94,14 @@ def row_of(base: dict[str, Any], found: dict[str, Any]) -> Row:
         if forward and numbers["bytes"]:
             numbers["gb_per_s"] = numbers["bytes"] / s.median / 1e9
     return Row(**base, **numbers, status=found["status"], reason=found.get("reason", ""), times_s=times)
+
+
+def unscaled(row: Row, lacking: str) -> Row:
+    """A row that was measured without some of the sizes asked for, which says so."""
+    if row.status not in ("ok", "doubtful"):
+        return row
+    where = f"measured at {row.scale}" if row.scale else "measured as recorded"
+    return replace(row, status="unscaled", reason="; ".join(filter(None, [lacking, where, row.reason])))
 
 
 def with_speedup(rows: list[Row]) -> list[Row]:
@@ -234,6 +244,14 @@ class BenchResult:
             said.append(
                 f"{doubtful} of {len(self.rows)} medians are doubtful: see `reason`, or use more budget"
             )
+        differs = sum(row.status == "differs" for row in self.rows)
+        if differs:
+            said.append(
+                f"{differs} of {len(self.rows)} rows give other results than eager torch, and have no times: see `reason`"
+            )
+        unscaled = sum(row.status == "unscaled" for row in self.rows)
+        if unscaled:
+            said.append(f"{unscaled} of {len(self.rows)} rows were not scaled as asked for: see `reason`")
         if not self.complete:
             said.append("stopped early: rows are missing")
         return said

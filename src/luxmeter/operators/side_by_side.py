@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from luxmeter.operators.rows import Row, short_signature
+from luxmeter.operators.rows import MEASURED, Row, short_signature
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,15 @@ class Pair:
     @property
     def differs(self) -> bool:
         """Whether the results are further apart than another order of summation explains."""
+        if self.second.status == "differs":
+            return True
         room = {"fp64": 1e-7, "fp16": 1e-2, "bf16": 5e-2}.get(self.second.dtype, 1e-4)
         return self.second.max_rel_error is not None and self.second.max_rel_error > room
 
     @property
     def remark(self) -> str:
         """Why there is no ratio, or that the results differ."""
-        bad = next((r for r in (self.first, self.second) if r.status not in ("ok", "doubtful")), None)
+        bad = next((r for r in (self.first, self.second) if r.status not in MEASURED), None)
         if bad is not None:
             return f"{bad.backend} {bad.status}: {bad.reason}"
         doubtful = "doubtful" if "doubtful" in (self.first.status, self.second.status) else ""

@@ -94,7 +94,10 @@ BACKENDS.register("mindspore", Offered("mindspore", python=_mindspore_python, pr
 
 
 def backward_of(call: Call, *, after_forward: Callable[[], Any] | None = None) -> Callable[[], Any]:
-    """Forward and backward: the sum of all floating-point outputs, to the inputs that want gradients."""
+    """Forward and backward: the sum of all floating-point outputs, to the inputs that want gradients.
+
+    What it runs gives (the forward's result, the gradients).
+    """
     import torch
 
     wanted = [t for t in tensors_of((call.args, call.kwargs)) if t.is_floating_point() or t.is_complex()]
@@ -114,8 +117,7 @@ def backward_of(call: Call, *, after_forward: Callable[[], Any] | None = None) -
         ones = [torch.ones_like(o) for o in outputs]
         if after_forward is not None:
             after_forward()
-        torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
-        return result
+        return result, torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
 
     return run
 

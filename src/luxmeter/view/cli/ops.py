@@ -53,7 +53,7 @@ def chosen(sources: list[str], *, top: int | None, name: str | None, module: str
     """The operators of all sources together, filtered."""
     from luxmeter import Operators
 
-    found = Operators([case for source in sources for case in operators_from(source)])
+    found = sum((operators_from(source) for source in sources), Operators())
     if name is not None or module is not None:
         found = found.filter(name=name, module=module)
     return found if top is None else found.top(top)
@@ -126,15 +126,24 @@ def _print_table(found: Operators) -> None:
         ]
         for case in found[:_SHOWN]
     ]  # fmt: skip
-    share = "of the time" if found.total_ns else "of the calls"
+    share = "of the time" if found.whole[0] else "of the calls"
     columns = [share, "calls", *(["us a call"] if timed else []), "operator", "given", "inputs", "from"]
     print_table(columns, rows)
     if len(found) > _SHOWN:
         sys.stdout.write(f"... and {len(found) - _SHOWN} more (all of them: --json or -o FILE)\n")
+    sys.stdout.write(f"{_covered(found)}\n")
     names = len({case.op for case in found})
     sys.stdout.write(
         f"{len(found)} operators of {names} names, {sum(case.count for case in found):,} calls\n"
     )
+
+
+def _covered(found: Operators) -> str:
+    """What part of the trace, or of the file, the list is."""
+    time_ns, calls = found.whole
+    of_what = f"of the time of all {calls:,} calls there" if time_ns else f"of all {calls:,} calls there"
+    shown = f"; the {_SHOWN} shown: {found[:_SHOWN].coverage:.1%}" if len(found) > _SHOWN else ""
+    return f"these are {found.coverage:.1%} {of_what}{shown}"
 
 
 def _print_json(found: Operators) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from luxmeter.described import described
 from luxmeter.errors import StoreError, UsageError, warn_once
 from luxmeter.files import write_file, write_json
 from luxmeter.store import background, layout, points
@@ -96,7 +97,7 @@ class RunWriter:
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """The run's parameters, nested as they are."""
-        write_json(self.folder / layout.PARAMS, dict(params))
+        write_json(self.folder / layout.PARAMS, described(params))
         announce(self._lab_folder, self.id)
 
     def set_environment(self, environment: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from luxmeter.described import described
 from luxmeter.errors import StoreError
 from luxmeter.files import read_json, write_file, write_json
 from luxmeter.store import Lab, SegmentWriter, layout
@@ -133,7 +134,7 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
     }
     write_json(folder / layout.FILES / IMPORT, {**record, "facts": dict(run.facts)})
     if run.params:
-        write_json(folder / layout.PARAMS, dict(run.params))
+        write_json(folder / layout.PARAMS, described(run.params))
     if run.environment:
         write_json(folder / layout.ENVIRONMENT, dict(run.environment))
     if summaries:

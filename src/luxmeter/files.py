@@ -10,6 +10,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from luxmeter.described import TYPE, Described, Kept, leaf, type_of, with_type
 from luxmeter.errors import StoreError
 
 DEEPEST = 200  # nesting of JSON: what is deeper overflows the stack of whoever walks through it
@@ -71,7 +72,9 @@ def read_json(path: Path, default: Any = None) -> Any:
 
 
 def to_json(value: Any, depth: int = 0) -> Any:
-    """Plain JSON for `value`. What JSON has no word for is marked: {"$tuple": [...]}, {"$float": "nan"}, {"$repr": ...}."""
+    """Plain JSON for `value`. What JSON has no word for is marked: {"$tuple": [...]}, {"$float": "nan"}, {"$value": ...}, {"$type": ...}."""
+    if isinstance(value, Described):
+        return {"$value": {"type": value.type, "text": str(value), "digest": value.digest}}
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -80,13 +83,14 @@ def to_json(value: Any, depth: int = 0) -> Any:
         value = float(value)
         return value if math.isfinite(value) else {"$float": repr(value)}
     if depth >= DEEPEST and isinstance(value, dict | list | tuple):
-        return {"$repr": repr(value)}
+        return to_json(leaf(value))
     if isinstance(value, dict):
         plain = {
             key if isinstance(key, str) else repr(key): to_json(item, depth + 1)
             for key, item in value.items()
         }
-        return {"$dict": plain} if any(key.startswith("$") for key in plain) else plain
+        plain = {"$dict": plain} if any(key.startswith("$") for key in plain) else plain
+        return {TYPE: name, **plain} if (name := type_of(value)) else plain
     if isinstance(value, list):
         return [to_json(item, depth + 1) for item in value]
     if isinstance(value, tuple):
@@ -100,11 +104,11 @@ def to_json(value: Any, depth: int = 0) -> Any:
         and not hasattr(value, "numel")
     ):
         return to_json(item())
-    return {"$repr": repr(value)}
+    return to_json(leaf(value))
 
 
 def from_json(value: Any, depth: int = 0) -> Any:
-    """The value behind `to_json`; `$repr` comes back as its text."""
+    """The value behind `to_json`; what is only described (`$value`; `$repr` in older runs) comes back as a text."""
     if depth > DEEPEST and isinstance(value, dict | list):
         raise ValueError(f"it is nested deeper than {DEEPEST}")
     if isinstance(value, list):
@@ -118,7 +122,12 @@ def from_json(value: Any, depth: int = 0) -> Any:
                 return float(inner)
             if key == "$repr":
                 return inner
+            if key == "$value" and isinstance(inner, dict):
+                return Described(*(str(inner.get(part, "")) for part in ("text", "type", "digest")))
             if key == "$dict":
                 return {name: from_json(item, depth + 1) for name, item in inner.items()}
+        if isinstance(name := value.get(TYPE), str):
+            fields = from_json({key: item for key, item in value.items() if key != TYPE}, depth)
+            return with_type(Kept(fields), name)
         return {name: from_json(item, depth + 1) for name, item in value.items()}
     return value

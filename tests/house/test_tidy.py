@@ -54,7 +54,7 @@ def raised_slugs() -> dict[str, str]:
             )
             found[first.value] = f"{path.relative_to(SOURCE)}:{node.lineno}"
         text = path.read_text(encoding="utf-8")
-        for slug in re.findall(r'_trouble = \(\s*"([a-z-]+)"', text):
+        for slug in re.findall(r'\.complain\(\s*"([a-z-]+)"', text):
             found[slug] = path.name
     return found
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from luxmeter.described import Described, canonical, told_apart
 from luxmeter.experiment.records import SYSTEM, read_code
-from luxmeter.files import write_file
+from luxmeter.files import to_json, write_file
 from luxmeter.literal import show
 from luxmeter.store import Run
 from luxmeter.store.layout import named
@@ -74,9 +75,10 @@ def number(value: float) -> str:
 
 def _changed_params(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     changed = [
-        f"{name} {_value(before, name)} -> {_value(after, name)}"
+        f"{name} {' -> '.join(told_apart(before.get(name, _ABSENT), after.get(name, _ABSENT), _value))}"
         for name in {**before, **after}
-        if before.get(name, _ABSENT) != after.get(name, _ABSENT) and not _both_nan(before, after, name)
+        if not (name in before and name in after)
+        or canonical(to_json(before[name])) != canonical(to_json(after[name]))
     ]
     return [some(changed)] if changed else []
 
@@ -84,13 +86,8 @@ def _changed_params(before: Mapping[str, Any], after: Mapping[str, Any]) -> list
 _ABSENT = object()
 
 
-def _both_nan(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> bool:
-    a, b = before.get(name), after.get(name)
-    return isinstance(a, float) and isinstance(b, float) and a != a and b != b
-
-
-def _value(params: Mapping[str, Any], name: str) -> str:
-    text = show(params[name]) if name in params else "unset"
+def _value(value: Any) -> str:
+    text = "unset" if value is _ABSENT else str(value) if isinstance(value, Described) else show(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 

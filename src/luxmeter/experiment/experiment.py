@@ -142,8 +142,6 @@ class Experiment:
     ) -> None:
         self.end_exp(error)
 
-    # -- what is kept ---------------------------------------------------------------------------------------------
-
     def log(self, values: Any, value: Any = _NOTHING, step: int | None = None) -> None:
         """Log metrics: `log({"loss": 0.3}, step=7)`, `log(meter, step=7)` or `log("loss", 0.3, step=7)`."""
         run = self._run
@@ -160,9 +158,11 @@ class Experiment:
             values = {values: value}
         elif values.__class__ is not dict or value is not _NOTHING:
             values, step = several(values), step if value is _NOTHING else value
-        run.log(values, step)
-        if self._board is not None:
-            self._board.log(values, step)
+        try:
+            run.log(values, step)
+        finally:  # what is refused is refused alone
+            if self._board is not None:
+                self._board.log(values, step)
 
     def metric(self, key: str, value: Any, step: int | None = None) -> None:
         """Log one value: a number, or text, an array, an image beside the numbers."""

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from luxmeter.described import Kept, described, fields_of
 from luxmeter.errors import UsageError
 from luxmeter.store.values import number_of
 
 
-def plain_params(params: Any) -> dict[str, Any]:
-    """Nested dicts of a Params, mapping, dataclass, pydantic model or argparse namespace."""
+def plain_params(params: Any) -> Kept:
+    """Nested dicts of a Params, mapping, dataclass, pydantic model or argparse namespace, as they are kept.
+
+    Values that JSON has no word for are described. In what kind of object the outermost names stood is not kept.
+    """
     if params is None:
-        return {}
-    if isinstance(params, Mapping):
-        return {str(name): _inner(value) for name, value in params.items()}
-    if dataclasses.is_dataclass(params) and not isinstance(params, type):
-        return {field.name: _inner(getattr(params, field.name)) for field in dataclasses.fields(params)}
-    for way in ("to_dict", "model_dump"):  # Params; pydantic
-        method = getattr(params, way, None)
-        if callable(method) and not isinstance(params, type):
-            return plain_params(method())
-    if type(params).__name__ == "Namespace":  # argparse, and those who imitate it
-        return plain_params(vars(params))
+        return Kept()
+    fields = params if isinstance(params, Mapping) else fields_of(params)
+    if fields is not None:
+        kept: Kept = described(fields)
+        return kept
+    method = getattr(params, "to_dict", None)
+    if callable(method) and not isinstance(params, type):
+        return plain_params(method())
     raise UsageError(
         "params-kind",
         f"Parameters cannot be a {type(params).__name__}: {str(params)[:80]!r}.",
@@ -42,8 +42,3 @@ def several(values: Any) -> Mapping[str, Any]:
         f"log() was given a {type(values).__name__}.",
         'Log a dict, a Meter, or a name and a value: log("loss", 0.3, step=7).',
     )
-
-
-def _inner(value: Any) -> Any:
-    nested = isinstance(value, Mapping) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
-    return plain_params(value) if nested else value

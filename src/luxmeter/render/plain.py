@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-# C0 and C1 controls but for newline and tab, DEL, and the marks that turn the direction of writing around.
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# C0 and C1 controls but for newline and tab, DEL, and the marks that turn the direction of writing around; and half
+# characters, which no terminal takes.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def plain(text: str) -> str:

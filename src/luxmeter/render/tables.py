@@ -9,6 +9,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from luxmeter.described import TYPE, type_of
 from luxmeter.render.plain import plain
 
 if TYPE_CHECKING:
@@ -88,7 +89,11 @@ def that_fit(
 def print_json(value: Any, *, stream: IO[str] | None = None) -> None:
     """Print a value for machines: one JSON document."""
     out = stream if stream is not None else sys.stdout
-    out.write(json.dumps(_for_machines(value), indent=1, ensure_ascii=False) + "\n")
+    found = for_machines(value)
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    if any("\ud800" <= letter <= "\udfff" for letter in text):  # half a character has no bytes, but an escape
+        text = json.dumps(found, indent=1)
+    out.write(text + "\n")
 
 
 def cell(value: Any) -> str:
@@ -102,15 +107,16 @@ def cell(value: Any) -> str:
     return plain(str(value))
 
 
-def _for_machines(value: Any) -> Any:
+def for_machines(value: Any) -> Any:
     """Plain JSON that any program reads: tuples are lists, what is not a number is null, other things are text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _for_machines(item) for key, item in value.items()}
+        typed = {TYPE: name} if (name := type_of(value)) else {}
+        return {**typed, **{str(key): for_machines(item) for key, item in value.items()}}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_for_machines(item) for item in value]
+        return [for_machines(item) for item in value]
     item = getattr(value, "item", None)  # NumPy scalars
-    return _for_machines(item()) if callable(item) else str(value)
+    return for_machines(item()) if callable(item) else str(value)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import sqlalchemy.exc
 
 from luxmeter.errors import LuxmeterError, StoreError, warn_once
-from luxmeter.files import to_json
+from luxmeter.files import json_text
 from luxmeter.settings import globs
 from luxmeter.store import checked, layout
 from luxmeter.store.index import Change, Index, sqlite_url
@@ -275,7 +275,7 @@ def _entry(run: Run) -> Entry:
         archived=run.marks.archived,
         note=run.marks.note,
         host=run.identity["process"]["host"],
-        params_json=json.dumps(to_json(params), ensure_ascii=False),
+        params_json=json_text(params, indent=None).rstrip("\n"),
         metrics_json=json.dumps(metrics, ensure_ascii=False),
         tags_json=json.dumps(run.tags, ensure_ascii=False),
     )

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from luxmeter.described import described
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.files import read_json, write_file, write_json
 from luxmeter.settings import LAB_FILE, find_lab
@@ -91,7 +92,7 @@ class Lab:
             "process": vars(Process.here()),
         }
         if params:
-            write_json(folder / layout.PARAMS, dict(params))
+            write_json(folder / layout.PARAMS, described(params))
         if environment:
             write_json(folder / layout.ENVIRONMENT, dict(environment))
         # The identity comes last: a folder without one is a run that was never begun, and gc removes it.

@@ -40,7 +40,14 @@ class Marks:
     def tag(self, *tags: str) -> None:
         """Add tags."""
         for tag in tags:
-            if not tag or tag != tag.strip() or "/" in tag or "~" in tag or tag == "latest":
+            if (
+                not isinstance(tag, str)
+                or not tag
+                or tag != tag.strip()
+                or "/" in tag
+                or "~" in tag
+                or tag == "latest"
+            ):
                 raise UsageError(
                     "tag-name",
                     f"{tag!r} cannot be a tag.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from luxmeter.errors import UsageError
 from luxmeter.store import layout, segments
 
 # Format history of tables/metrics
@@ -52,6 +54,8 @@ METRIC_PARQUET = {
 # Flat, because a tuple a point kept for half a second is work for the garbage collector. `list.extend` with a tuple
 # and the two slice operations of `take` are each one step to other threads, so no lock is needed.
 Queue = list[Any]
+Dropped = tuple[Any, str]  # the key of a point that no table takes, and why
+EDGE = 1 << 63  # steps and times have 64 bits
 
 
 @dataclass
@@ -93,8 +97,15 @@ def take(queue: Queue) -> list[Any]:
     return taken
 
 
-def to_batch(flat: list[Any], summaries: dict[str, Summary]) -> pa.RecordBatch:
-    """The points as a record batch; `summaries` take them in."""
+def to_batch(flat: list[Any], summaries: dict[str, Summary], dropped: list[Dropped]) -> pa.RecordBatch:
+    """The points as a record batch; `summaries` take them in. A point that no table takes is `dropped`, alone."""
+    try:
+        return _batch(flat, summaries)
+    except Exception:  # noqa: BLE001  (whatever a value that is read only now may raise)
+        return _batch(_sound(flat, dropped), summaries)
+
+
+def _batch(flat: list[Any], summaries: dict[str, Summary]) -> pa.RecordBatch:
     keys, values, steps, times = flat[0::4], flat[1::4], flat[2::4], flat[3::4]
     n = len(keys)
     names = list(dict.fromkeys(keys))
@@ -102,23 +113,106 @@ def to_batch(flat: list[Any], summaries: dict[str, Summary]) -> pa.RecordBatch:
     codes = np.fromiter(map(code_of.__getitem__, keys), np.int32, n)
     numbers = np.fromiter(values, np.float64, n)
     step_array = np.fromiter(steps, np.int64, n)
-    _summarise(summaries, names, codes, numbers, step_array)
     columns = [
         pa.DictionaryArray.from_arrays(_numbers(codes, pa.int32()), _texts(names)),
         _numbers(step_array, pa.int64()),
         _numbers(numbers, pa.float64()),
         _numbers(np.fromiter(times, np.int64, n), pa.int64()),
     ]
+    _summarise(summaries, names, codes, numbers, step_array)  # last: what failed above is not counted
     return pa.RecordBatch.from_arrays(columns, schema=METRIC_SCHEMA)
 
 
-def to_object_batch(rows: Iterable[tuple[Any, ...]]) -> pa.RecordBatch:
-    """Object rows (in the schema's order) as a record batch."""
+def _sound(flat: list[Any], dropped: list[Dropped]) -> list[Any]:
+    """The points that a table takes, each looked at by itself."""
+    sound: list[Any] = []
+    for at in range(0, len(flat), 4):
+        key, value, step, time_ns = flat[at : at + 4]
+        try:
+            point = (key, float(value), int(step), int(time_ns))
+            why = key_problem(key) or step_problem(step)
+            if not why and not fits(time_ns):
+                why = f"has the time {time_ns}"
+        except Exception as error:  # noqa: BLE001  (as above)
+            why = f"cannot be read as a number ({type(error).__name__}: {error})"
+        if why:
+            dropped.append((key, why))
+        else:
+            sound += point
+    return sound
+
+
+def to_object_batch(rows: Sequence[tuple[Any, ...]], dropped: list[Dropped]) -> pa.RecordBatch:
+    """Object rows (in the schema's order) as a record batch. A row that no table takes is `dropped`, alone."""
+    try:
+        return _object_batch(rows)
+    except Exception:  # noqa: BLE001  (whatever is wrong with one of them)
+        sound = []
+        for row in rows:
+            try:
+                _object_batch([row])
+                sound.append(row)
+            except Exception as error:  # noqa: BLE001  (as above)
+                dropped.append((row[0], f"cannot be kept ({type(error).__name__}: {error})"))
+        return _object_batch(sound)
+
+
+def _object_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    listed = zip(*rows, strict=True) if rows else [()] * len(OBJECT_SCHEMA)
     columns = [
         _texts(column) if field.type == pa.string() else _numbers(np.array(column, np.int64), pa.int64())
-        for column, field in zip(zip(*rows, strict=True), OBJECT_SCHEMA, strict=True)
+        for column, field in zip(listed, OBJECT_SCHEMA, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=OBJECT_SCHEMA)
+
+
+def key_problem(key: Any) -> str:
+    """Why a metric cannot have this name; empty if it can."""
+    if not isinstance(key, str):
+        return f"is of type {type(key).__name__}, not text"
+    return "" if is_storable(key) else "holds half a character, which no file of text can hold"
+
+
+def checked_key(key: Any) -> str:
+    """The name of a metric, or an error that says why it cannot be one."""
+    if why := key_problem(key):
+        raise UsageError("metric-key", f"{key!r} {why}.", "Name a metric by a text.")
+    return str(key)
+
+
+def checked_step(key: str, step: Any) -> int:
+    """The step as an integer that a table takes, or an error that names the key."""
+    try:
+        number = operator.index(step.item() if hasattr(step, "item") else step)
+    except Exception:  # noqa: BLE001  (a tensor of several elements, or without data, raises what it likes)
+        raise UsageError(
+            "step-not-integer", f"{key!r} has the step {step!r}.", "A step is an integer."
+        ) from None
+    if why := step_problem(number):
+        raise UsageError("step-too-large", f"{key!r} {why}.", "Count steps from 0.")
+    return number
+
+
+def is_storable(text: str) -> bool:
+    """Whether the text has bytes in UTF-8: half characters (odd bytes of a file name) have none."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def step_problem(step: int) -> str:
+    """Why a point cannot have this step; empty if it can."""
+    return "" if fits(step) else f"has the step {step}, which is beyond 64 bits"
+
+
+def fits(number: int) -> bool:
+    """Whether an integer has room in a column."""
+    return -EDGE <= number < EDGE
+
+
+def dropped_words(dropped: Sequence[Dropped]) -> str:
+    """Which points were dropped, and why."""
+    told = dict.fromkeys(f"{key!r} {why}" for key, why in dropped)
+    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
+    return f"{len(dropped)} point{'s were' if len(dropped) > 1 else ' was'} left out: {'; '.join(list(told)[:3])}{more}"
 
 
 # From buffers, not by pa.array: that imports pandas on its first call, which can hold the writer up for a second.

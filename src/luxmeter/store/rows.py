@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
+from luxmeter.described import TYPE, type_of
+
 
 class RunHead(NamedTuple):
     """The little of a run that a list of 10,000 needs: the index answers it without touching the runs' rows."""
@@ -107,10 +109,12 @@ class Entry:
 
 
 def flatten(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"optim": {"lr": 1}} -> {"optim.lr": 1}."""
+    """{"optim": {"lr": 1}} -> {"optim.lr": 1}; of an object that is kept field by field also its `$type`."""
     flat: dict[str, Any] = {}
+    if name := type_of(params):
+        flat[f"{prefix}{TYPE}"] = name
     for key, value in params.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict) and (value or type_of(value)):
             flat.update(flatten(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value

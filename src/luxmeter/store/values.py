@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
+import re
 import struct
 import sys
 import zlib
@@ -17,6 +19,8 @@ import numpy as np
 from luxmeter.errors import UsageError
 from luxmeter.files import to_json
 
+_LONGEST_TEXT = 1 << 28  # characters: a table's text has room for 2 GiB in all
+_HALF = re.compile("[\ud800-\udfff]")
 _SMALL_ARRAY = 1024  # elements kept as text; more go to a .npy blob
 
 
@@ -134,13 +138,34 @@ def number_of(value: Any) -> Any:
 
 def object_of(key: str, value: Any) -> Stored:
     """`value` as an object, or a clear error that names `key`."""
+    stored = _stored(key, value)
+    texts = (stored.kind, stored.text, stored.suffix)
+    if not all(isinstance(text, str) for text in texts) or len(stored.text) > _LONGEST_TEXT:
+        raise UsageError(
+            "value-not-storable",
+            f"{key!r} has a value that is described by {len(stored.text):,} characters."
+            if isinstance(stored.text, str)
+            else f"{key!r} has a value whose stored() does not give texts.",
+            "Put it into a file, and log that.",
+        )
+    if all(map(str.isascii, texts)):
+        return stored
+    # Half characters (of a file name's odd bytes, say) have no bytes in UTF-8: JSON has escapes for them.
+    kind, suffix = (
+        text.encode("utf-8", "backslashreplace").decode() for text in (stored.kind, stored.suffix)
+    )
+    text = _HALF.sub(lambda found: f"\\u{ord(found.group()):04x}", stored.text)
+    return dataclasses.replace(stored, kind=kind, text=text, suffix=suffix)
+
+
+def _stored(key: str, value: Any) -> Stored:
     if isinstance(value, str):
         return Text(value).stored()
     if isinstance(value, Path):
         return File(value).stored()
     if hasattr(value, "stored"):
         stored = value.stored()
-        if isinstance(stored, Stored):
+        if isinstance(stored, Stored) and isinstance(stored.body, bytes):
             return stored
     if hasattr(value, "save") and hasattr(value, "convert") and hasattr(value, "getbands"):
         return Image(value).stored()
@@ -161,7 +186,7 @@ def blob_name(body: bytes) -> str:
 def _array_object(key: str, value: Any) -> Stored:
     try:
         array = _array(value)
-    except (ValueError, TypeError) as error:
+    except Exception as error:  # a foreign tensor raises what it likes
         raise UsageError(
             "value-not-storable",
             f"{key!r} cannot be made an array: {error}.",

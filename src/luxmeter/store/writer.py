@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 import time
@@ -15,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from luxmeter.errors import StoreError, UsageError, warn_once
+from luxmeter.described import described
+from luxmeter.errors import StoreError, UsageError
 from luxmeter.files import write_file, write_json
 from luxmeter.store import background, layout, points
 from luxmeter.store.blobs import BlobPool
@@ -24,9 +24,11 @@ from luxmeter.store.journal import announce
 from luxmeter.store.liveness import TOUCH_EVERY_S
 from luxmeter.store.marks import Marks
 from luxmeter.store.segments import SegmentWriter, compact
+from luxmeter.store.troubles import Troubles
 from luxmeter.store.values import number_of, object_of
 
 _MAX_PENDING_BYTES = 64 * 1024 * 1024  # kept in memory while the disk refuses; then the oldest is given up
+_FIRST_STEP, _LAST_STEP = -points.EDGE, points.EDGE - 1
 
 
 class RunWriter:
@@ -46,9 +48,11 @@ class RunWriter:
         self._tables: dict[str, SegmentWriter] = {}
         self._pending: deque[tuple[str, pa.RecordBatch]] = deque()
         self._pending_bytes = 0
+        self._schemas: dict[str, pa.Schema] = {}
         self._summaries: dict[str, points.Summary] = {}
         self._auto_steps: dict[str, int] = {}
-        self._trouble: tuple[str, str, str] | None = None
+        self._keys: set[str] = set()  # that were looked at
+        self._troubles = Troubles(self.id)
         self._gone = False
         self._touched = 0.0
         self._lock = threading.Lock()
@@ -61,33 +65,56 @@ class RunWriter:
 
     def metric(self, key: str, value: Any, step: int | None = None) -> None:
         """Log one value: a point if it is one number, else an object. Without a step: counted a key, from 0."""
+        if key.__class__ is not str or key not in self._keys:
+            self._keys.add(points.checked_key(key))
         if value.__class__ is not float:
             number = number_of(value)
             if number is None:
                 self._log_object(key, value, step)
                 return
             value = number
-        if step.__class__ is not int:
+        if step.__class__ is not int or not _FIRST_STEP <= step <= _LAST_STEP:
             step = self._step(key, step)
         self._put((key, value, step, time.time_ns()))
-        if self._trouble is not None:
-            self._tell()
+        if self._troubles:
+            self._troubles.tell()
 
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
-        """Log several values of one step: `run.log({"loss": 0.3, "acc": 0.9}, step=7)`."""
+        """Log several values of one step: `run.log({"loss": 0.3, "acc": 0.9}, step=7)`.
+
+        What cannot be logged is refused by an error, after all the others were logged.
+        """
         now = time.time_ns()
         put = self._put
-        known_step = step.__class__ is int
+        known = self._keys
+        known_step = step.__class__ is int and _FIRST_STEP <= step <= _LAST_STEP
+        refused: list[Exception] = []
         for key, value in values.items():
-            if value.__class__ is float and known_step:
+            if value.__class__ is float and known_step and key in known:
                 put((key, value, step, now))
             else:
-                self.metric(key, value, step)
-        if self._trouble is not None:
-            self._tell()
+                try:
+                    self.metric(key, value, step)
+                except Exception as problem:  # noqa: BLE001  (raised below: it must not cost the values after it)
+                    refused.append(problem)
+        if self._troubles:
+            self._troubles.tell()
+        if refused:
+            for other in refused[1:3]:
+                refused[0].add_note(str(other))
+            raise refused[0]
 
     def append_rows(self, table: str, rows: pa.RecordBatch) -> None:
         """Append rows to a table of the caller's own. Written by the background thread."""
+        known = self._schemas.setdefault(table, rows.schema)
+        if not rows.schema.equals(known):
+            raise UsageError(
+                "table-schema",
+                f"The rows for the table {table!r} have {rows.schema}, those before {known}.".replace(
+                    "\n", ", "
+                ),
+                "Give all rows of a table the same columns, or use another table.",
+            )
         with self._lock:
             self._keep(table, rows)
 
@@ -95,7 +122,7 @@ class RunWriter:
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """The run's parameters, nested as they are."""
-        write_json(self.folder / layout.PARAMS, dict(params))
+        write_json(self.folder / layout.PARAMS, described(params))
         announce(self._lab_folder, self.id)
 
     def set_environment(self, environment: Mapping[str, Any]) -> None:
@@ -125,8 +152,8 @@ class RunWriter:
     def flush(self) -> None:
         """Write out what is buffered now, and tell if that does not work."""
         self.drain()
-        if self._trouble is not None:
-            self._tell()
+        if self._troubles:
+            self._troubles.tell()
 
     def finish(self, state: str = "finished", *, error: str = "") -> None:
         """End the run: everything on disk, tables compacted, status written. Once; later calls do nothing."""
@@ -146,8 +173,8 @@ class RunWriter:
             self._close(state, error)
         except OSError as problem:
             self._blame(problem)
-        if self._trouble is not None:
-            self._tell()
+        if self._troubles:
+            self._troubles.tell()
 
     def fail(self, error: BaseException) -> None:
         """End the run with an exception: interrupted for Ctrl-C, else failed, with the traceback."""
@@ -177,11 +204,7 @@ class RunWriter:
             except OSError as problem:
                 self._blame(problem)
             except Exception as problem:  # noqa: BLE001  (a broken value must not end the writer of all runs)
-                self._trouble = (
-                    "store-internal",
-                    f"Run {self.id}: {type(problem).__name__} while writing: {problem}.",
-                    "The rows at hand were left out; please report it.",
-                )
+                self._troubles.internal(problem)
 
     def after_fork(self) -> None:
         """In a child: the parent writes what was buffered; the first point logged here starts a writer of its own."""
@@ -211,24 +234,18 @@ class RunWriter:
         if step is None:
             step = self._auto_steps.get(key, -1) + 1
             self._auto_steps[key] = step
-            return int(step)
-        try:
-            return operator.index(step.item() if hasattr(step, "item") else step)
-        except TypeError:
-            raise UsageError(
-                "step-not-integer", f"{key!r} has the step {step!r}.", "A step is an integer."
-            ) from None
+        return points.checked_step(key, step)
 
     def _log_object(self, key: str, value: Any, step: Any) -> None:
-        stored = object_of(key, value)
+        stored, step = object_of(key, value), self._step(key, step)
         try:
             blob = self._pool.put(stored.body, self.folder) if stored.body else ""
         except OSError as problem:  # training goes on without this one
             self.lost_rows += 1
             self._blame(problem)
-            self._tell()
+            self._troubles.tell()
             return
-        row = (key, self._step(key, step), time.time_ns(), stored.kind, stored.text, blob, stored.suffix)
+        row = (key, step, time.time_ns(), stored.kind, stored.text, blob, stored.suffix)
         if self.state != "running":
             self._refuse(row)
         self._objects.append(row)
@@ -249,19 +266,20 @@ class RunWriter:
         )
 
     def _collect(self) -> None:
+        dropped: list[points.Dropped] = []
         taken = points.take(self._queue)
         if taken:
-            try:
-                batch = points.to_batch(taken, self._summaries)
-            except Exception:
-                self.lost_rows += len(taken) // 4
-                raise
-            self._keep(layout.METRICS, batch)
+            self._keep(layout.METRICS, points.to_batch(taken, self._summaries, dropped))
         if self._objects:
             rows = [self._objects.popleft() for _ in range(len(self._objects))]
-            self._keep(layout.OBJECTS, points.to_object_batch(rows))
+            self._keep(layout.OBJECTS, points.to_object_batch(rows, dropped))
+        if dropped:
+            self.lost_rows += len(dropped)
+            self._troubles.missing(dropped)
 
     def _keep(self, table: str, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
         self._pending.append((table, batch))
         self._pending_bytes += batch.nbytes
         while self._pending_bytes > _MAX_PENDING_BYTES and len(self._pending) > 1:
@@ -278,12 +296,20 @@ class RunWriter:
         wrote = False
         while self._pending:
             table, batch = self._pending[0]
-            if table not in self._tables:
-                self._tables[table] = SegmentWriter(self.folder / layout.TABLES / table, within=self.folder)
-            self._tables[table].append(batch)
+            try:
+                if table not in self._tables:
+                    self._tables[table] = SegmentWriter(
+                        self.folder / layout.TABLES / table, within=self.folder
+                    )
+                self._tables[table].append(batch)
+                wrote = True
+            except OSError:
+                raise  # the disk: it is tried again
+            except Exception as problem:  # noqa: BLE001  (rows that do not fit their table must not hold up the others)
+                self.lost_rows += batch.num_rows
+                self._troubles.unfit(table, batch.num_rows, problem)
             self._pending.popleft()
             self._pending_bytes -= batch.nbytes
-            wrote = True
         if wrote and self._summaries and os.getpid() == self._owner:
             self._write_summary()
 
@@ -304,7 +330,12 @@ class RunWriter:
         if self._gone:
             return
         with self._lock:
-            compact_run(self.folder)
+            try:
+                compact_run(self.folder)
+            except OSError:
+                raise
+            except Exception as problem:  # noqa: BLE001  (rows can be read as they are; how the run ended must be said)
+                self._troubles.internal(problem, "The rows are kept as they were written; please report it.")
             if self._summaries:
                 write_json(self.folder / layout.SUMMARY, points.final_summary(self.folder, self._summaries))
             status = {"state": state, "ended_ns": time.time_ns(), "error": error, "lost_rows": self.lost_rows}
@@ -312,20 +343,11 @@ class RunWriter:
         announce(self._lab_folder, self.id)
 
     def _blame(self, problem: OSError) -> None:
-        if not self.folder.exists():
+        if self.folder.exists():
+            self._troubles.disk(problem, self.folder)
+        else:
             self._gone = True
-            self._trouble = (
-                "run-folder-gone",
-                f"The folder of run {self.id} is gone ({self.folder}).",
-                "What is logged from now on is not kept; training goes on.",
-            )
-            return
-        self._trouble = (
-            "store-cannot-write",
-            f"Run {self.id} cannot be written: {problem.strerror or problem} ({problem.filename or self.folder}).",
-            "Make room or give rights: what was logged waits in memory (up to 64 MB) and is tried again each second; "
-            "training goes on.",
-        )
+            self._troubles.gone(self.folder)
 
     def _cannot_put(self, name: str, problem: OSError) -> StoreError:
         gone = not self.folder.exists()
@@ -336,12 +358,6 @@ class RunWriter:
             if gone
             else "Make room or give rights; the run itself goes on.",
         )
-
-    def _tell(self) -> None:
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            slug, what, next_step = trouble
-            warn_once(slug, what, next_step, key=self.id, stacklevel=4)
 
 
 def inside(folder: Path, name: str | Path) -> Path:

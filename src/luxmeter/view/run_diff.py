@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
+from luxmeter.described import told_apart
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.experiment.kept.changes import ABSENT, Change, RunDiff, compare_runs
 from luxmeter.experiment.kept.explain import Explanation, explain
@@ -15,8 +16,9 @@ from luxmeter.experiment.kept.repeats import Group, group_runs, member_of_row
 from luxmeter.experiment.kept.run_query import C
 from luxmeter.experiment.kept.runs import runs
 from luxmeter.experiment.records import SYSTEM
+from luxmeter.files import to_json
 from luxmeter.render.plain import one_line, plain
-from luxmeter.render.tables import print_table
+from luxmeter.render.tables import for_machines, print_table
 from luxmeter.view.run_words import span_words, value_words, when_words
 
 _MOST_LINES = 60
@@ -72,7 +74,7 @@ def _section(out: IO[str], title: str, changes: Sequence[Change], *, most: int |
         return
     out.write(f"\n{title}\n")
     shown = changes if most is None else changes[:most]
-    rows = [[one_line(c.name), value_words(_text(c.a)), value_words(_text(c.b))] for c in shown]
+    rows = [[one_line(c.name), *told_apart(c.a, c.b, _words)] for c in shown]
     print_table(["", "A", "B"], [[f"  {name}", one, two] for name, one, two in rows], stream=out)
     if len(shown) < len(changes):
         out.write(f"  ... and {len(changes) - len(shown)} more (--full)\n")
@@ -143,7 +145,16 @@ def _groups(a: KeptRun, b: KeptRun) -> list[Group]:
 
 
 def _change(change: Change) -> dict[str, Any]:
-    return {"kind": change.kind, "name": change.name, "a": _text(change.a), "b": _text(change.b)}
+    one, two = _text(change.a), _text(change.b)
+    if repr(for_machines(one)) == repr(
+        for_machines(two)
+    ):  # a list and a tuple, a path and a text of that name
+        one, two = to_json(one), to_json(two)
+    return {"kind": change.kind, "name": change.name, "a": one, "b": two}
+
+
+def _words(value: Any) -> str:
+    return "None" if value is None else value_words(value)
 
 
 def _text(value: Any) -> Any:

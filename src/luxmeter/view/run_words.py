@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import sys
@@ -10,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from luxmeter.described import canonical
 from luxmeter.experiment.records import SYSTEM
+from luxmeter.files import from_json
 from luxmeter.render.plain import one_line
 from luxmeter.render.tables import cell, console_to
 from luxmeter.store import RunRow
@@ -43,9 +44,8 @@ def value_words(value: Any) -> str:
     """A parameter's or metric's value in one harmless line."""
     if isinstance(value, float):
         return cell(value) if math.isfinite(value) else str(value)
-    if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in ("$tuple", "$float", "$repr"):
-        inner = next(iter(value.values()))
-        return one_line(str(tuple(inner)) if "$tuple" in value else str(inner))
+    if isinstance(value, Mapping) and len(value) == 1:
+        value = from_json(value)  # as the index holds what JSON has no word for
     text = value if isinstance(value, str) else "-" if value is None else str(value)
     return one_line(text)
 
@@ -139,4 +139,4 @@ def _cell(row: RunRow, params: Mapping[str, Any], metrics: Mapping[str, Any], fi
 
 
 def _known(params: Mapping[str, Any], key: str) -> str:
-    return json.dumps(params[key], sort_keys=True) if key in params else "absent"
+    return canonical(params[key]) if key in params else ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from luxmeter.described import described
 from luxmeter.errors import warn_once
 from luxmeter.experiment.experiment import Experiment
 from luxmeter.experiment.recording import secrecy
@@ -90,7 +92,7 @@ class RunTarget:
         if folder is None or not params:
             return
         before = read_json(folder / layout.PARAMS, {})
-        merged = _merged(before, secrecy.hide_params(params))
+        merged = _merged(before, secrecy.hide_params(described(params)))
         if merged != before:
             write_json(folder / layout.PARAMS, merged)
             announce(folder.parent.parent, folder.name)
@@ -139,7 +141,7 @@ class RunTarget:
 
 
 def _merged(before: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(before)
+    merged: dict[str, Any] = copy.copy(before)  # type: ignore[arg-type]  # with its type, if it has one
     for key, value in more.items():
         if isinstance(merged.get(key), Mapping) and isinstance(value, Mapping):
             merged[key] = _merged(merged[key], value)

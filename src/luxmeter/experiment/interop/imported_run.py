@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from luxmeter.errors import StoreError
+from luxmeter.described import described
+from luxmeter.errors import StoreError, warn_once
 from luxmeter.files import read_json, write_file, write_json
 from luxmeter.store import Lab, SegmentWriter, layout
 from luxmeter.store.journal import announce
 from luxmeter.store.liveness import Process
-from luxmeter.store.points import Summary, to_batch, to_object_batch
+from luxmeter.store.points import Dropped, Summary, dropped_words, to_batch, to_object_batch
 from luxmeter.store.values import Stored
 from luxmeter.store.writer import compact_run, inside
 
@@ -102,10 +103,13 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
     (folder / layout.FILES).mkdir(parents=True)
     (folder / layout.ALIVE).touch()
     summaries: dict[str, Summary] = {}
+    dropped: list[Dropped] = []
     if run.points:
         writer = SegmentWriter(folder / layout.TABLES / layout.METRICS)
         for start in range(0, len(run.points), 4 * _BATCH):
-            writer.append(to_batch(list(run.points[start : start + 4 * _BATCH]), summaries))
+            batch = to_batch(list(run.points[start : start + 4 * _BATCH]), summaries, dropped)
+            if batch.num_rows:
+                writer.append(batch)
         writer.close()
     if run.objects:
         rows = [
@@ -114,8 +118,12 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
             for key, step, time_ns, stored in run.objects
         ]  # fmt: skip
         writer = SegmentWriter(folder / layout.TABLES / layout.OBJECTS)
-        writer.append(to_object_batch(rows))
+        if (batch := to_object_batch(rows, dropped)).num_rows:
+            writer.append(batch)
         writer.close()
+    if dropped:
+        words = f"Of {run.name!r} (from {run.tool}) {dropped_words(dropped)}."
+        warn_once("points-dropped", words, "All others are kept.", key=words)
     compact_run(folder)
     for name, content in run.files.items():
         place = inside(folder / layout.FILES, name)
@@ -133,14 +141,14 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
     }
     write_json(folder / layout.FILES / IMPORT, {**record, "facts": dict(run.facts)})
     if run.params:
-        write_json(folder / layout.PARAMS, dict(run.params))
+        write_json(folder / layout.PARAMS, described(run.params))
     if run.environment:
         write_json(folder / layout.ENVIRONMENT, dict(run.environment))
     if summaries:
         write_json(folder / layout.SUMMARY, {key: summary.record() for key, summary in summaries.items()})
     fresh = {"tags": list(dict.fromkeys(run.tags)), "note": run.note, "archived": False}
     write_json(folder / layout.MARKS, marks or fresh)
-    ended = {"state": run.state, "ended_ns": run.ended_ns, "error": run.error, "lost_rows": 0}
+    ended = {"state": run.state, "ended_ns": run.ended_ns, "error": run.error, "lost_rows": len(dropped)}
     write_json(folder / layout.STATUS, ended, durable=True)
     identity = {
         "format": layout.RUN_FORMAT,

@@ -27,6 +27,7 @@ _MOST_RECORD_BYTES = 1 << 30  # a length beyond is damage, not data
 # The package's checksum is written in Python: up to here it costs little. A larger record is a picture or a
 # graph, whose own format tells damage.
 _CHECKED_BYTES = 1 << 16
+_LAST_SECOND = 9e9  # of what 64 bits of nanoseconds hold
 HPARAMS = "_hparams_/"
 
 
@@ -182,7 +183,7 @@ class _Reader:
 
     def _event(self, event: Any) -> None:
         run = self.run
-        time_ns = int(event.wall_time * 1e9)
+        time_ns = int(event.wall_time * 1e9) if abs(event.wall_time) < _LAST_SECOND else 0  # or not a number
         run.first_ns = min(run.first_ns or time_ns, time_ns)
         run.last_ns = max(run.last_ns, time_ns)
         kind = event.WhichOneof("what")

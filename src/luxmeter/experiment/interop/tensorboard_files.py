@@ -25,6 +25,7 @@ from luxmeter.experiment.interop.imported_run import ImportedRun, write_imported
 from luxmeter.experiment.interop.tensorboard_events import FoundRun, needed_package, read_runs
 from luxmeter.progress import track
 from luxmeter.store import Lab, Run
+from luxmeter.store.points import checked_key, checked_step
 from luxmeter.store.rows import flatten
 from luxmeter.store.values import Stored, number_of, object_of
 
@@ -67,16 +68,25 @@ class TensorBoardFiles:
     def log(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Write values of one step: numbers, text, Histogram, Image. What TensorBoard has no form for is left out."""
         protos = self._protos
-        made = [
-            protos.scalar(key, float(number))
-            if (number := number_of(value)) is not None
-            else self._object(key, value)
-            for key, value in values.items()
-        ]
-        kept = [value for value in made if value is not None]
+        kept: list[Any] = []
+        refused: list[Exception] = []
+        for key, value in values.items():
+            try:
+                number = number_of(value)
+                made = (
+                    self._object(checked_key(key), value)
+                    if number is None
+                    else protos.scalar(checked_key(key), float(number))
+                )
+                kept += [] if made is None else [made]
+            except Exception as problem:  # noqa: BLE001  (raised below: it must not cost the values after it)
+                refused.append(problem)
         if kept:
-            at = self._step(next(iter(values))) if step is None else int(step)
+            first = next(iter(values))
+            at = self._step(first) if step is None else checked_step(first, step)
             self._write(protos.event(summary=protos.summary(value=kept), step=at))
+        if refused:
+            raise refused[0]
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """The hyperparameters, shown in TensorBoard's HPARAMS tab."""

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from luxmeter.described import canonical
 from luxmeter.experiment import records
 from luxmeter.experiment.kept import source_code
 from luxmeter.experiment.kept.kept_run import KeptRun
+from luxmeter.files import to_json
 from luxmeter.store.rows import flatten
 
 
@@ -96,9 +98,9 @@ def changed(a: Mapping[str, Any], b: Mapping[str, Any], kind: str) -> list[Chang
 
 
 def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
-        return True
-    return type(a) is type(b) and bool(a == b) if isinstance(a, bool) or isinstance(b, bool) else bool(a == b)
+    if a is ABSENT or b is ABSENT:
+        return a is b
+    return canonical(to_json(a)) == canonical(to_json(b))
 
 
 def _command(a: KeptRun, b: KeptRun) -> list[Change]:

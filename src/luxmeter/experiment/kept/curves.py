@@ -14,9 +14,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from luxmeter.described import canonical
 from luxmeter.errors import StoreError, UsageError, suggestion
 from luxmeter.experiment.kept.repeats import Member, as_member, group_runs
-from luxmeter.files import write_file
+from luxmeter.files import from_json, write_file
 from luxmeter.render.curves import Axis, Chart, Floats, Line, Parallel, is_even_log, smooth, thinned
 from luxmeter.store import Run
 
@@ -207,9 +208,9 @@ def parallel(
                 suggestion(name, known_params) or f"They have: {', '.join(known_params[:20]) or 'none'}.",
             )
     shown = list(params) or [
-        key for key in known_params if len({str(m.params.get(key)) for m in members}) > 1
+        key for key in known_params if len({canonical(m.params.get(key)) for m in members}) > 1
     ]
-    axes = [_axis(key, [m.params.get(key) for m in members]) for key in shown]
+    axes = [_axis(key, [from_json(m.params.get(key)) for m in members]) for key in shown]
     for key in keys:
         values = [m.metrics.get(key, {}).get(of) for m in members]
         if all(value is None for value in values):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from luxmeter.described import canonical
 from luxmeter.experiment.kept.changes import RunDiff
 from luxmeter.experiment.kept.plausible import CANNOT, Candidate, candidates
 from luxmeter.experiment.kept.repeat_stats import difference
@@ -180,8 +181,8 @@ def _with_evidence(
     ):
         return candidate
     name = candidate.name
-    wanted = {**of_a.params, name: _json_param(diff, name)}
-    alike = (g for g in groups if g.members and g.name == of_a.name and g.params == wanted)
+    wanted = canonical({**of_a.params, name: _json_param(diff, name)})
+    alike = (g for g in groups if g.members and g.name == of_a.name and canonical(g.params) == wanted)
     twin = next((g for g in alike if same_code(Run(g.members[-1].folder), diff.a.stored)), None)
     values, base = (twin.values(key) if twin else []), of_a.values(key)
     if twin is None or not values or not base:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from luxmeter.described import TYPE, Kept, type_of, with_type
 from luxmeter.errors import MissingNameError, StoreError, suggestion
 from luxmeter.experiment import records
 from luxmeter.experiment.kept import source_code
@@ -89,15 +90,18 @@ class Points(Sequence[Point]):
         return f"<Points {self.key!r}: {len(self)}, from {self[0].value:.6g} to {self[-1].value:.6g}>"
 
 
-class Values(dict[str, Any]):
+class Values(Kept):
     """Parameters as they were given: `run.params.optim.lr`, `run.params["optim"]["lr"]` or `["optim.lr"]`."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         super().__init__(
             {key: Values(value) if isinstance(value, dict) else value for key, value in values.items()}
         )
+        with_type(self, type_of(values))
 
     def __missing__(self, key: str) -> Any:
+        if key == TYPE and type_of(self):
+            return type_of(self)
         head, dot, rest = str(key).partition(".")
         if dot and isinstance(self.get(head), Values):
             return self[head][rest]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from luxmeter.described import told_apart
 from luxmeter.experiment.kept.changes import Change, RunDiff
 from luxmeter.experiment.kept.source_code import FileDiff, kept_tree, read_source
 from luxmeter.experiment.records import SEED_NAMES
@@ -123,7 +124,7 @@ def _weight(name: str, table: Mapping[str, float]) -> float:
 
 
 def _shown(change: Change) -> str:
-    return f"{change.name} {_short(change.a)} -> {_short(change.b)}"
+    return f"{change.name} {' -> '.join(told_apart(change.a, change.b, _short))}"
 
 
 def _short(value: object) -> str:

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from luxmeter.errors import UsageError
 from luxmeter.experiment.kept.repeat_stats import Correction, Difference, Estimate, corrected, judged
 from luxmeter.experiment.kept.repeats import Group, compare_groups, group_of, higher_is_better
+from luxmeter.files import from_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +65,7 @@ class RepeatTable:
         rows = []
         for row in self.rows:
             flat: dict[str, Any] = {"name": row.group.name, "n": row.group.n}
-            flat |= {f"param.{key}": value for key, value in row.group.params.items()}
+            flat |= {f"param.{key}": from_json(value) for key, value in row.group.params.items()}
             for key, found in row.metrics.items():
                 flat |= {
                     f"{key}.{part}": getattr(found, part, None) for part in ("mean", "low", "high", "std")

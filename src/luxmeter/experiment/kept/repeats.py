@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from luxmeter.described import canonical
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.experiment.kept.repeat_stats import Difference, Estimate, difference, estimate
 from luxmeter.experiment.records import SEED_NAMES, SYSTEM, read_code, read_command
-from luxmeter.files import to_json
+from luxmeter.files import from_json, to_json
 from luxmeter.store import Lab, Run, RunRow
 from luxmeter.store.rows import flatten
 
@@ -121,7 +122,7 @@ def group_runs(runs: Iterable[Any], *, code: bool = True) -> list[Group]:
     members = [as_member(run) for run in runs]
     alike: dict[tuple[str, str], list[Member]] = {}
     for member in members:
-        alike.setdefault((member.name, _text(member.params)), []).append(member)
+        alike.setdefault((member.name, canonical(member.params)), []).append(member)
     groups: list[tuple[str, list[Member]]] = []
     for some in alike.values():
         # Code can only part what is otherwise alike: a run alone need not be looked into.
@@ -241,7 +242,7 @@ def _varying(firsts: list[Member]) -> tuple[str, ...]:
     for name in {member.name for member in firsts}:
         params = [member.params for member in firsts if member.name == name]
         for key in dict.fromkeys(key for one in params for key in one):
-            if len({_text(one.get(key, "$absent")) for one in params}) > 1:
+            if len({canonical(one[key]) if key in one else "" for one in params}) > 1:
                 found[key] = None
     return tuple(found)
 
@@ -304,5 +305,6 @@ def _text(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
+    value = from_json(value)
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 24 else text[:23] + "…"

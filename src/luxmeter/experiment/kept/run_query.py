@@ -5,12 +5,15 @@ They are the expressions of the filter language (store/query.py); nothing is eva
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from luxmeter.described import Described, Kept, described
 from luxmeter.errors import UsageError
 from luxmeter.store.query import Both, Condition, Expression, Field, Not, parse_field
+from luxmeter.store.rows import flatten
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ class Asked:
                 f"{self._field.kind} {self._field.name} cannot be compared with {value!r}.",
                 "Give a number (for created and ended: a datetime).",
             )
+        if self._field.kind == "param" and op in ("=", "!=") and not isinstance(value, str):
+            is_it = equals(f"param.{self._field.name}", value)
+            if isinstance(is_it, Both):
+                return Question(is_it if op == "=" else Not(is_it))
+            value = is_it.value if isinstance(is_it, Condition) else value
         return Question(Condition(self._field, op, value))
 
     def __gt__(self, value: Any) -> Question:
@@ -118,7 +126,13 @@ C = _Columns()
 
 
 def equals(field: str, value: Any) -> Expression:
-    """The expression `field = value`; text with * or ? in it is a pattern."""
+    """The expression `field = value`; text with * or ? in it is a pattern, and of an object all fields are asked for."""
+    value = described(value)
+    if isinstance(value, Kept) and value:
+        fields = (equals(f"{field}.{name}", held) for name, held in flatten(value).items())
+        return functools.reduce(functools.partial(Both, "and"), fields)
+    if isinstance(value, Described):
+        return Condition(parse_field(field), "=", str(value))
     op = "~" if isinstance(value, str) and any(c in value for c in "*?") else "="
     return Condition(parse_field(field), op, value)
 

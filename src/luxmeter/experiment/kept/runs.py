@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from luxmeter.errors import StoreError, UsageError, suggestion
 from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.experiment.kept.run_query import C, Question, all_of, any_of, equals
-from luxmeter.files import read_json
+from luxmeter.files import from_json, read_json
 from luxmeter.settings import LAB_FILE, find_lab
 from luxmeter.store import Lab, RunHead, RunRow
 from luxmeter.store.checked import STATES
@@ -59,7 +59,9 @@ class Runs(Sequence[KeptRun]):
 
     def params_frame(self) -> pd.DataFrame:
         """A DataFrame, one row a run: name, status, created, duration, then a column a parameter (dotted names)."""
-        return self._frame([{**_facts(row), **row.params} for row in self.rows])
+        return self._frame(
+            [{**_facts(row), **{k: _in_frame(v) for k, v in row.params.items()}} for row in self.rows]
+        )
 
     def metrics_frame(self) -> pd.DataFrame:
         """A DataFrame, one row a run: name, status, created, duration, then each metric's last value."""
@@ -199,6 +201,12 @@ def _expression(
             parts.append(any_of([equals("state", state) for state in wanted]))
     parts += [equals(f"param.{key}", value) for key, value in params.items()]
     return all_of(parts)
+
+
+def _in_frame(value: Any) -> Any:
+    """A parameter as a DataFrame takes it: half characters (odd bytes of a file name) are spelled out."""
+    found = from_json(value)
+    return found.encode("utf-8", "backslashreplace").decode() if isinstance(found, str) else found
 
 
 def _facts(row: RunRow) -> dict[str, Any]:

@@ -7,6 +7,7 @@ default; what it sets afterwards stays. The order in which the sources are read 
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -237,27 +238,28 @@ class BaseParams:
         params_tree.check_required(self)
         return self
 
-    def from_file(self: P, path: str | os.PathLike[str]) -> P:
-        """Take the values of a YAML, TOML or JSON file (by its suffix)."""
-        return self._take(params_files.read(Path(path)), Source.FILE, str(path))
+    def from_file(self: P, path: str | os.PathLike[str], *, kind: str | None = None) -> P:
+        """Take the values of a YAML, TOML or JSON file, by its suffix unless `kind` is another (`.json`)."""
+        return self._take(params_files.read(Path(path), kind), Source.FILE, str(path))
 
     def from_env(self: P, prefix: str = "PARAMS_", environ: Mapping[str, str] | None = None) -> P:
         """Take `PREFIX_NAME` and `PREFIX_OUTER__INNER` from the environment; without a prefix only known names."""
         texts = params_args.from_environment(self, prefix, os.environ if environ is None else environ)
         return self._take(texts, Source.ENV, "the environment")
 
-    from_json = from_yaml = from_toml = from_file
+    from_json = functools.partialmethod(from_file, kind=".json")
+    from_yaml = functools.partialmethod(from_file, kind=".yaml")
+    from_toml = functools.partialmethod(from_file, kind=".toml")
 
     def to_file(self, path: str | os.PathLike[str]) -> Path:
         """Write a YAML, TOML or JSON file (by its suffix) that `from_file` reads back."""
-        return params_files.write(self.to_dict(), Path(path))
+        return params_files.write(self._values, Path(path))
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The values as JSON text, also written to `path` if there is one."""
-        text = params_files.as_json(self.to_dict())
         if path is not None:
-            params_files.write(self.to_dict(), Path(path), suffix=".json")
-        return text
+            params_files.write(self._values, Path(path), suffix=".json")
+        return params_files.as_json(self._values)
 
     def to_dict(self) -> dict[str, Any]:
         """Nested plain dicts, the values as they are."""

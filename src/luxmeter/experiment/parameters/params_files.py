@@ -6,19 +6,22 @@ YAML reads plain words by the rules of the command line (luxmeter.literal): `1e-
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
 import math
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
 
+from luxmeter.described import TYPE
 from luxmeter.errors import UsageError
+from luxmeter.experiment.parameters.own_types import escaped, fields_of_own, rebuilt
 from luxmeter.files import write_file
 from luxmeter.literal import parse, show
 
@@ -26,10 +29,11 @@ _SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 _NODE_LIMIT = 1_000_000  # a few lines of YAML aliases can stand for billions of values
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The values of a file, as nested dicts."""
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
+def read(path: Path, kind: str | None = None) -> dict[str, Any]:
+    """The values of a file, as nested dicts with our own values in them. `kind` is a suffix that counts before its own."""
+    suffix = path.suffix.lower()
+    readers = [_READERS[one] for one in (kind, suffix) if one in _READERS]
+    if not readers:
         raise UsageError(
             "params-file-kind",
             f"{path} is neither YAML, TOML nor JSON by its suffix {path.suffix!r}.",
@@ -50,8 +54,9 @@ def read(path: Path) -> dict[str, Any]:
             f"A file of parameters may have {_SIZE_LIMIT_BYTES}; keep data in a file of its own.",
         )
     try:
-        values = reader(raw.decode("utf-8-sig"))
+        values = _first_read(readers, raw.decode("utf-8-sig"))
         _count(values, 0)
+        values = rebuilt(values)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         what = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         raise UsageError(
@@ -66,6 +71,17 @@ def read(path: Path) -> dict[str, Any]:
             "At its top a file of parameters has lines such as `lr: 0.01`.",
         )
     return values
+
+
+def _first_read(readers: Sequence[Callable[[str], Any]], text: str) -> Any:
+    """By the first of them that understands the text; the first one's error if none does."""
+    for reader in readers[1:]:
+        try:
+            return readers[0](text)
+        except (ValueError, yaml.YAMLError):
+            with contextlib.suppress(ValueError, yaml.YAMLError):
+                return reader(text)
+    return readers[0](text)
 
 
 def write(values: Mapping[str, Any], path: Path, *, suffix: str | None = None) -> Path:
@@ -95,10 +111,14 @@ def plain(
     """The value in terms of dict, list, str, int, float, bool and None; anything else by `fallback`, or refused."""
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if isinstance(value, Mapping):
+    own = fields_of_own(value) if fallback is None and name else None
+    if own is not None or isinstance(value, Mapping):
+        mark = TYPE if own is not None else None
         return {
-            str(key): plain(v, fallback=fallback, name=f"{name}.{key}".lstrip("."), keep_tuples=keep_tuples)
-            for key, v in value.items()
+            str(key) if key == mark else escaped(str(key)): plain(
+                v, fallback=fallback, name=f"{name}.{key}".lstrip("."), keep_tuples=keep_tuples
+            )
+            for key, v in (value if own is None else own).items()
         }
     if isinstance(value, list | tuple | set | frozenset):
         ordered = sorted(value, key=repr) if isinstance(value, set | frozenset) else value

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from luxmeter.described import Described, Kept, type_of, with_type
+
 HIDDEN = "(hidden)"
 
 # Whole words of a name: `api_key` and `HF_TOKEN` are secrets; `tokenizer`, `max_tokens` and `monkey` are not, nor is
@@ -56,14 +58,17 @@ def allowed_variables(environ: Mapping[str, str] | None = None) -> dict[str, str
 
 def hide_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with the values of secrets hidden, at any depth."""
-    return {name: _hidden(str(name), value) for name, value in params.items()}
+    shown = ((name, _hidden(str(name), value)) for name, value in params.items())
+    return with_type(Kept(shown), type_of(params)) if isinstance(params, Kept) else dict(shown)
 
 
 def _hidden(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return hide_params(value)
-    if is_secret(name) and value not in (None, "", False):
+    if is_secret(name) and value is not None and value is not False and value != "":
         return HIDDEN
+    if isinstance(value, Described):
+        return Described(without_login(str(value)), value.type, value.digest)
     return without_login(value) if isinstance(value, str) else value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luxmeter.calls.records import CALL, SECTION, CallableWords, SignatureWords
@@ -33,7 +33,7 @@ SHAPED_BY_FLOATS = frozenset(
         ),
     }
 )
-Describer: TypeAlias = dict[str, Callable[[Any], Any]]
+Describer: TypeAlias = dict[str, Any]  # "facts": what looks at values (signature_torch.Looks), "module"
 
 
 class Words:
@@ -110,12 +110,17 @@ class Words:
         self._described[signature_id] = callable_id
         with self._arguments.quiet():
             how = dict(self._describer)
-            if "facts" in how and not self._arguments.may_compute():
-                del how["facts"]
+            if "facts" in how:
+                how["facts"] = how["facts"].of_signature() if self._arguments.may_compute() else None
             if self.callables[callable_id].kind != CALL:  # a whole model is no operator: its class is enough
                 how.pop("module", None)
             self.signatures[signature_id] = SignatureWords(callable_id, describe(args, kwargs, **how))
         del self._described[signature_id]
+
+    @property
+    def unlooked(self) -> int:
+        """Tensors whose values were not looked at because that would have taken too long."""
+        return self._describer["facts"].skipped if "facts" in self._describer else 0
 
     def on_thread(self, number: int) -> None:
         """Note the name of the thread that begins to record (without making one up for it in `threading`)."""
@@ -183,7 +188,7 @@ def describer(framework: str | None, *, facts: bool) -> Describer:
     from luxmeter import signature_torch
 
     module: Describer = {"module": signature_torch.module_of}
-    return {"facts": signature_torch.facts_of, **module} if facts else module
+    return {"facts": signature_torch.Looks(), **module} if facts else module
 
 
 def read_lines(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luxmeter.calls.core import _pystate
-from luxmeter.calls.reading import Recording, TotalsRow
+from luxmeter.calls.reading import Recording, TotalsRow, set_own_work_apart
 from luxmeter.calls.records import (
     COMPLETED,
     EVENT_DTYPE,
@@ -50,6 +50,7 @@ def recording(*rows: dict[str, Any], totals: tuple[TotalsRow, ...] = ()) -> Reco
                 events[i][name] = value
     columns = {name: events[name] for name in EVENT_DTYPE.names or ()}
     columns["process"] = np.array([row.get("process", 0) for row in rows], dtype=np.uint32)
+    set_own_work_apart(columns)
     processes = tuple(ProcessRecord(rank, 100 + rank, {}, {}, {0: "main", 1: "other"}) for rank in (0, 1))
     signatures = (None, SignatureWords(1, Signature((1,))), SignatureWords(1, Signature((2,))))
     return Recording(columns, totals, CALLABLES, signatures, processes)
@@ -86,22 +87,69 @@ def test_groupings():
     rec = recording(*NEST)
     api = make_table(rec)
     assert {r.name: (r.n, r.total_ns, r.self_ns) for r in api} == {
-        "torch.nn.Linear": (2, 35, 35), "+": (1, 10, 10), "Net": (1, 66, 24), "torch.mm": (2, 17, 17),
+        "torch.nn.Linear": (2, 35, 35), "+": (1, 10, 10), "Net": (1, 64, 24), "torch.mm": (2, 17, 17),
     }  # fmt: skip
     assert [r.name for r in api] == ["torch.nn.Linear", "Net", "torch.mm", "+"]
     assert sum(r.share for r in api) == pytest.approx(1)
     assert api["torch.mm"].dispatch_ns == 13
     assert {r.name: (r.total_ns, r.detail) for r in make_table(rec, "module")} == {
-        "net": (66, "Net"), "net.a": (30, "torch.nn.Linear"), "net.b": (5, "torch.nn.Linear"),
+        "net": (64, "Net"), "net.a": (30, "torch.nn.Linear"), "net.b": (5, "torch.nn.Linear"),
     }  # fmt: skip
-    assert {r.name: (r.total_ns, r.self_ns) for r in make_table(rec, "section")} == {"fit": (100, 24)}
-    assert {r.name: r.total_ns for r in make_table(rec, "thread")} == {
-        "main (process 100)": 50, "other (process 100)": 5,
+    assert {r.name: (r.total_ns, r.self_ns) for r in make_table(rec, "section")} == {"fit": (98, 24)}
+    assert {r.name: (r.n, r.total_ns) for r in make_table(rec, "thread")} == {
+        "main (process 100)": (4, 74), "other (process 100)": (1, 5), "main (process 101)": (1, 7),
     }  # fmt: skip
-    assert {r.name: r.total_ns for r in make_table(rec, "rank")} == {"rank 0": 55}
+    assert {r.name: (r.n, r.total_ns) for r in make_table(rec, "rank")} == {
+        "rank 0": (5, 79),
+        "rank 1": (1, 7),
+    }
+    assert {r.name: (r.n, r.total_ns) for r in make_table(rec, "rank", inside=False)} == {"rank 0": (5, 79)}
     signatures = {(r.name, r.detail): r.n for r in make_table(rec, "signature")}
     assert signatures[("torch.nn.Linear", "1")] == 1 and signatures[("+", "2")] == 1
     assert make_table(rec, inside=False)["torch.mm"].n == 1
+
+
+@pytest.mark.parametrize("warmup", [True, False])
+@pytest.mark.parametrize("inside", [True, False])
+def test_all_tables_count_to_one_number(warmup: bool, inside: bool):
+    first = {"flags": FIRST | COMPLETED}
+    rec = recording(*NEST, event(1, 400, 3, **first), event(5, 500, 3, **first))
+    how = {"warmup": warmup, "inside": inside}
+    calls = {
+        by: sum(row.n for row in make_table(rec, by, **how)) for by in ("api", "signature", "thread", "rank")
+    }
+    assert (
+        set(calls.values())
+        == {make_table(rec, "module", **how).calls}
+        == {make_table(rec, "section", **how).calls}
+    )
+    assert calls["api"] == 6 - (not inside) + 2 * warmup
+    if warmup and inside:
+        assert calls["api"] == rec.calls == make_tree(rec).n
+    modules = make_table(rec, "module", **how)
+    assert (
+        f"{sum(row.n for row in modules)} of the {calls['api']} calls are calls of modules" in modules.text()
+    )
+    assert f"there were {calls['api']} calls" in make_table(rec, "section", **how).text()
+
+
+def test_the_recorders_own_work_is_in_no_calls_time():
+    rec = recording(
+        event(0, 10, 5, flags=OWN | SPANNED, depth=2),
+        event(1, 15, 10, depth=2),
+        event(0, 30, 4, flags=OWN | SPANNED, depth=1, thread=1),  # on another thread at the same time
+        event(3, 5, 35, child_ns=15, depth=1, flags=SPANNED | COMPLETED),
+        event(0, 45, 2, flags=OWN | SPANNED, depth=1),
+        event(2, 47, 3, depth=1),
+        event(4, 0, 60, child_ns=40, flags=SPANNED | COMPLETED),
+    )
+    assert {r.name: (r.total_ns, r.self_ns) for r in make_table(rec)} == {
+        "+": (10, 10), "Net": (30, 20), "torch.mm": (3, 3),
+    }  # fmt: skip
+    assert [(r.total_ns, r.self_ns) for r in make_table(rec, "section")] == [(53, 20)]
+    assert parents(rec.events).tolist() == [3, 3, -1, 6, 6, 6, -1], (
+        "by the clock they still lie within each other"
+    )
 
 
 def test_a_modules_own_time_holds_the_calls_in_it_but_not_the_modules():
@@ -122,9 +170,9 @@ def test_the_tree():
     assert [
         (depth, node.name or "all", node.n, node.total_ns, node.self_ns) for depth, node in tree.walk()
     ] == [
-        (0, "all", 3, 112, 0),
-        (1, "fit", 1, 100, 24),
-        (2, "Net", 1, 66, 24),
+        (0, "all", 6, 110, 0),
+        (1, "fit", 1, 98, 24),
+        (2, "Net", 1, 64, 24),
         (3, "torch.nn.Linear", 1, 30, 30),
         (3, "+", 1, 10, 10),
         (2, "torch.mm", 1, 10, 10),
@@ -139,7 +187,7 @@ def test_the_tree():
 def test_parents_are_those_that_contain():
     events = recording(*NEST).events
     assert parents(events).tolist() == [3, 3, 3, 5, 5, -1, -1, -1]
-    assert descendants(events, parents(events)).tolist() == [0, 0, 0, 3, 0, 5, 0, 0]
+    assert descendants(events, parents(events)).tolist() == [0, 0, 0, 2, 0, 4, 0, 0]  # of the program
     # The parent was lost: the next event one level up began later and is not taken for it.
     lost = recording(event(1, 0, 5, depth=1), event(2, 10, 5, depth=0)).events
     assert parents(lost).tolist() == [-1, -1]

@@ -195,7 +195,8 @@ def _write_perfetto(result: TraceResult, stream: IO[str], zero_ns: int) -> None:
     before = ",\n" if lines else ""
     at = np.flatnonzero(recording.of_program())
     events = {
-        name: recording.events[name][at] for name in (*_KIND, "flags", "start_ns", "duration_ns", "depth")
+        name: recording.events[name][at]
+        for name in (*_KIND, "flags", "start_ns", "duration_ns", "own_ns", "depth")
     }
     # A caller before what it calls, also where both begin in one tick of the clock: readers nest by this order.
     order = np.lexsort([events[name] for name in ("depth", "start_ns", "thread", "process")])
@@ -204,7 +205,7 @@ def _write_perfetto(result: TraceResult, stream: IO[str], zero_ns: int) -> None:
     for first in range(0, len(order), _ROWS):
         here = order[first : first + _ROWS]
         starts = ((events["start_ns"][here] - zero_ns) / 1e3).tolist()
-        lengths = (events["duration_ns"][here] / 1e3).tolist()
+        lengths = ((events["duration_ns"][here] + events["own_ns"][here]) / 1e3).tolist()
         stream.write(before)
         stream.write(
             ",\n".join(

@@ -26,9 +26,10 @@ def trace_page(result: TraceResult, *, title: str, part: Part) -> str:
     table = result.table()
     totals = bool(result.recording.totals)
     facts = [
-        f"{sum(row.n for row in table):,} calls of {len(table)} APIs",
+        f"{cost.calls:,} calls of {len(table):,} APIs",
         f"{cost.elapsed_ns / 1e9:.3f} s traced",
-        f"recording cost about {cost.share:.1%}",
+        cost.of_calls,
+        cost.of_once,
         *([f"only a part: {part}"] if str(part) else []),
         *result.notes(),
     ]
@@ -104,7 +105,7 @@ def _timeline(result: TraceResult, part: Part) -> Timeline:
         signature = recording.signatures[int(events["signature"][k])]
         lanes.setdefault(lane, []).append(
             Bar(words.shown, words.path or (str(signature) if signature else ""), int(events["start_ns"][k]) - zero,
-                int(events["duration_ns"][k]), int(events["depth"][k]))
+                int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]))
         )  # fmt: skip
     return Timeline(what, lanes, left_out=left_out)
 
@@ -121,7 +122,7 @@ def _one_step(result: TraceResult, at: Numbers) -> tuple[int, int, int]:
         return 0, 0, 0
     process = int(np.bincount(events["process"][steps]).argmax())
     steps = steps[events["process"][steps] == process]
-    ends = np.sort(events["start_ns"][steps] + events["duration_ns"][steps])
+    ends = np.sort(events["start_ns"][steps] + events["duration_ns"][steps] + events["own_ns"][steps])
     if len(ends) < 2:
         return 0, 0, process
     lengths = np.diff(ends)

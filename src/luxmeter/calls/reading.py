@@ -18,6 +18,7 @@ from luxmeter.calls.records import (
     EVENT_SCHEMA,
     FORMAT,
     OWN,
+    SECTION,
     CallableWords,
     ProcessRecord,
     SignatureWords,
@@ -51,7 +52,11 @@ class TotalsRow:
 
 @dataclass(frozen=True)
 class Recording:
-    """All that was recorded: columns of events (with `process` added), what ids stand for, and each process."""
+    """All that was recorded: columns of events, what ids stand for, and each process.
+
+    `process` is added to the columns, and `own_ns`: how much of an event's time by the clock was the recorder's own
+    work, which `duration_ns` and `child_ns` are without. An event ends at start + duration + own.
+    """
 
     events: dict[str, Numbers]
     totals: tuple[TotalsRow, ...]
@@ -63,6 +68,14 @@ class Recording:
     def n(self) -> int:
         """Number of events."""
         return len(self.events["callable"])
+
+    @property
+    def calls(self) -> int:
+        """Number of calls of the program: what every table counts. A section is no call."""
+        kinds = np.array([words.kind for words in self.callables])
+        if self.totals:
+            return sum(t.n for t in self.totals if not t.flags & OWN and kinds[t.callable] != SECTION)
+        return int(np.count_nonzero(self.of_program() & (kinds[self.events["callable"]] != SECTION)))
 
     def of_program(self) -> Numbers:
         """Which events are the program's: all but the recorder's own work."""
@@ -141,6 +154,7 @@ class _Merger:
             kind = EVENT_DTYPE[name] if name in EVENT_SCHEMA.names else np.dtype("<u4")
             parts = [part[name] for part in self._events]
             columns[name] = np.concatenate(parts) if parts else np.empty(0, kind)
+        set_own_work_apart(columns)
         return Recording(
             columns,
             tuple(self._totals),
@@ -192,6 +206,23 @@ def _parts(place: Path) -> Iterable[pa.Table]:
         table = pq.read_table(compact, partitioning=None) if compact.exists() else read_segments(part)
         if table is not None:
             yield table
+
+
+def set_own_work_apart(columns: dict[str, Numbers]) -> None:
+    """Take the recorder's own work, which has events of its own, off the events around it."""
+    start, duration = columns["start_ns"], columns["duration_ns"]
+    own = columns["own_ns"] = np.zeros(len(start), dtype=np.int64)
+    works = (columns["flags"] & OWN) != 0
+    lane = columns["process"].astype(np.int64) << 32 | columns["thread"].astype(np.int64)
+    for number in np.unique(lane[works]):
+        here = np.flatnonzero((lane == number) & ~works)
+        work = np.flatnonzero((lane == number) & works)  # one after the other: they do not overlap
+        work = work[np.argsort(start[work], kind="stable")]
+        until = np.concatenate([[0], np.cumsum(duration[work])])
+        first, last = (np.searchsorted(start[work], at) for at in (start[here], start[here] + duration[here]))
+        own[here] = until[last] - until[first]
+    columns["duration_ns"] = duration - own
+    columns["child_ns"] = columns["child_ns"] - own
 
 
 def _lookup(known: dict[int, int]) -> Numbers:

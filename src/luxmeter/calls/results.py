@@ -100,6 +100,7 @@ class TraceResult:
             "duration_ns": e["duration_ns"],
             "self_ns": e["duration_ns"] - e["child_ns"],
             "dispatch_ns": e["duration_ns"] - e["wait_ns"],
+            "own_ns": e["own_ns"],
             "depth": e["depth"],
             "parent": parents(e),
             "thread": e["thread"],
@@ -150,16 +151,25 @@ class TraceResult:
 
     def cost(self) -> CostReport:
         """What the trace itself cost, from what a call costs on this machine."""
-        calls = passed = described = elapsed = 0
-        per_call = 0.0
-        for process in self.recording.processes:
-            stats, measured = process.end.get("stats", {}), process.end.get("cost", {})
-            calls += stats.get("events", 0)
-            passed += stats.get("passed", 0)
-            described += stats.get("described_ns", 0)
-            elapsed += process.end.get("elapsed_ns", 0)
-            per_call = max(per_call, measured.get("added_ns", 0.0))
-        return CostReport(calls, passed, per_call, described, elapsed)
+        ends = [process.end for process in self.recording.processes]
+        stats, measured = ([end.get(part, {}) for end in ends] for part in ("stats", "cost"))
+        return CostReport(
+            calls=self.recording.calls,
+            passed=sum(s.get("passed", 0) for s in stats),
+            per_call_ns=max((m.get("added_ns", 0.0) for m in measured), default=0.0),
+            per_passed_ns=max((m.get("passed_ns", 0.0) for m in measured), default=0.0),
+            described=sum(s.get("described", s.get("signatures", 0)) for s in stats),
+            described_ns=sum(s.get("described_ns", 0) for s in stats),
+            setup_ns=sum(end.get("setup_ns", 0) for end in ends),
+            elapsed_ns=sum(end.get("elapsed_ns", 0) for end in ends),
+        )
+
+    def text(self, by: str = "api", *, top: int = 30, width: int | None = None) -> str:
+        """A table under how many calls in how long; what recording cost for each call, and below what it cost once."""
+        table, cost = self.table(by), self.cost()
+        apis = len(table if by == "api" else self.table())
+        title = f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s ({cost.of_calls})"
+        return f"{table.text(top=top, title=title, width=width)}\n{cost.of_once}"
 
     def notes(self) -> list[str]:
         """What a reader of the numbers must know: what was lost, merged or never finished."""
@@ -182,6 +192,10 @@ class TraceResult:
                 )
             if stats["unfinished"]:
                 said.append(f"{stats['unfinished']} calls{where} were open when recording paused or stopped")
+            if process.end.get("unlooked"):
+                said.append(
+                    f"the values of {process.end['unlooked']} tensors{where} were not looked at: it would take too long"
+                )
             if stats["hook_errors"]:
                 said.append(f"{stats['hook_errors']} times{where} a call could not be described")
         return said
@@ -200,13 +214,7 @@ class TraceResult:
         return target
 
     def __str__(self) -> str:
-        table, cost = self.table(), self.cost()
-        calls = sum(row.n for row in table)
-        title = (
-            f"{calls:,} calls of {len(table)} APIs in {cost.elapsed_ns / 1e9:.3f} s"
-            f" (recording cost about {cost.share:.1%}, {cost.per_call_ns:.0f} ns a call)"
-        )
-        return table.text(title=title)
+        return self.text()
 
     def _own_cost(self) -> Numbers:
         """For each event: the recorder's nanoseconds within its time, and within its self time."""
@@ -217,18 +225,9 @@ class TraceResult:
         parent = parents(events)
         below = descendants(events, parent)
         children = np.zeros(len(parent), dtype=np.int64)
-        described = np.zeros(len(parent), dtype=np.int64)
-        has = parent >= 0
-        np.add.at(children, parent[has & ~own], 1)
-        np.add.at(described, parent[has & own], events["duration_ns"][has & own])
-        for level in range(
-            int(events["depth"].max(initial=0)), 0, -1
-        ):  # a caller's time holds its callees' too
-            here = np.flatnonzero((events["depth"] == level) & has & ~own)
-            np.add.at(described, parent[here], described[here])
+        np.add.at(children, parent[(parent >= 0) & ~own], 1)
         a, w = added[events["process"]], within[events["process"]]
-        # Time of the description is no child's self time: child_ns holds it already.
-        return np.stack([w + below * a + described, w + children * np.maximum(a - w, 0)]).astype(np.int64)
+        return np.stack([w + below * a, w + children * np.maximum(a - w, 0)]).astype(np.int64)
 
     def _need_events(self, what: str) -> None:
         if self.recording.totals:

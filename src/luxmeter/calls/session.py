@@ -40,7 +40,7 @@ class Trace:
     May be started once. Results can be read while it runs and after.
     """
 
-    def __init__(self, options: TraceOptions | None = None) -> None:
+    def __init__(self, options: TraceOptions | None = None, *, preparing_ns: int = 0) -> None:
         self.options = options or TraceOptions()
         self.running = self.gives_way = False  # gives_way: ends when the program starts a trace of its own
         self.folder: Path | None = None
@@ -53,6 +53,7 @@ class Trace:
         self._trouble = ""
         self._cost = cost.CallCost(0.0, 0.0)
         self._started_ns = self._stopped_ns = 0
+        self._setup_ns = preparing_ns  # to put the stand-ins in place and to take them out
         self._started_at = 0.0
         self._token: children.Token | None = None
         self._result: TraceResult | None = None
@@ -62,6 +63,7 @@ class Trace:
     def start(self) -> Trace:
         """Begin to record. Everything that can be refused is refused before anything is patched."""
         global _active
+        begun_ns = time.perf_counter_ns()
         with _lock:
             if _active is not None and _active.gives_way:
                 _active.stop()
@@ -84,6 +86,7 @@ class Trace:
             self._abandon()
             raise
         self.running = True
+        self._setup_ns += time.perf_counter_ns() - begun_ns
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._recorder.start()
         return self
@@ -95,11 +98,9 @@ class Trace:
         self._words = Words(arguments, describer(options.framework, facts=options.facts))
         computing = options.device or device.current(options.framework or "")
         hooks = arguments.hooks()
+        modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
         self._recorder = self._core.Recorder(
             inside=options.inside,
-            signatures=options.signatures,
-            strides=options.strides,
-            totals=options.totals,
             completed=computing.completes,
             max_signatures=options.max_signatures,
             max_pending=options.max_pending,
@@ -107,6 +108,7 @@ class Trace:
             on_thread=self._on_thread,
             on_chunk=self._on_chunk,
             sync=computing.synchronize if options.sync else None,
+            **modes,
             **hooks,
         )
         self._recorder.sample(options.sample)
@@ -123,13 +125,7 @@ class Trace:
                 framework=options.framework,
                 waits=options.sync,
             )
-        self._cost = cost.measure(
-            self._core,
-            hooks=hooks,
-            signatures=options.signatures,
-            totals=options.totals,
-            strides=options.strides,
-        )
+        self._cost = cost.measure(self._core, hooks=hooks, **modes)
         place = ranks.place()
         if self._token is None:
             self.folder, self._owns_folder = folders.make(options, place)
@@ -159,6 +155,7 @@ class Trace:
                     self._patcher.remove()
             finally:
                 _active = None
+                self._setup_ns += self._core.now_ns() - self._stopped_ns
                 self._finish()
         self._tell_trouble()
         return self
@@ -189,7 +186,9 @@ class Trace:
             "rank": self._token.rank if self._child and self._token else ranks.place().rank,
             "stats": self._recorder.stats(),
             "core": self._core.__name__.rpartition(".")[2],
-            "cost": {"added_ns": self._cost.added_ns, "inside_ns": self._cost.inside_ns},
+            "cost": vars(self._cost),
+            "setup_ns": self._setup_ns,
+            "unlooked": self._words.unlooked,
             "started_at": self._started_at,
             "started_ns": self._started_ns,
             "elapsed_ns": (self._stopped_ns or self._core.now_ns()) - self._started_ns,
@@ -334,7 +333,7 @@ class Trace:
 
     def after_fork(self) -> bool:
         """In a forked child: record to files of its own, from its first call on. Whether it runs on here."""
-        self._child, self._spill, self._result = True, None, None
+        self._child, self._spill, self._result, self._setup_ns = True, None, None, 0
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._words.forget_told()
         self._recorder.after_fork()
@@ -358,11 +357,12 @@ def trace(**settings: Unpack[TraceSettings]) -> Trace:
     Options are the fields of TraceOptions: inside, sync, only, skip, also, sample, totals, budget, keep ...
     """
     options = make_options(settings)
+    begun_ns = time.perf_counter_ns()
     if options.framework is not None:
         from luxmeter.calls import patch
 
         patch.prepare(options.framework)  # what only the first start of a process has to do
-    return Trace(options)
+    return Trace(options, preparing_ns=time.perf_counter_ns() - begun_ns)
 
 
 def start(**settings: Unpack[TraceSettings]) -> Trace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,15 +46,24 @@ class Row:
 
 
 BY = ("api", "signature", "module", "section", "thread", "rank")
+ADDED_UP = ("thread", "rank")  # the time of a row is that in calls, no moment counted twice
 Named = tuple[str, str, str]  # name, detail, framework
 
 
 class CallTable:
-    """Rows of statistics, the most costly first. Iterable; `table["torch.add"]` is the row of a name."""
+    """Rows of statistics, the most costly first. Iterable; `table["torch.add"]` is the row of a name.
 
-    def __init__(self, rows: Sequence[Row], *, by: str = "api", notes: Sequence[str] = ()) -> None:
+    By api, signature, thread and rank the rows count all calls, each once. By thread and rank the time is that in
+    calls, no moment of it counted twice. Modules are some of the calls; sections are none.
+    """
+
+    def __init__(
+        self, rows: Sequence[Row], *, by: str = "api", notes: Sequence[str] = (), calls: int | None = None
+    ) -> None:
+        """`calls`: how many the rows were chosen from, if not all of them are in it."""
         self.rows = tuple(sorted(rows, key=lambda row: (-row.self_ns, row.name)))
         self.by = by
+        self.calls = sum(row.n for row in self.rows) if calls is None else calls
         self.notes = tuple(notes)
 
     def __iter__(self) -> Iterator[Row]:
@@ -84,6 +94,9 @@ class CallTable:
 
         if not self.rows:
             return "\n".join([*filter(None, [title]), f"nothing by {self.by} was recorded", *self.notes])
+        counted = sum(row.n for row in self.rows)
+        which = {"module": [f"{counted:,} of the {self.calls:,} calls are calls of modules"],
+                 "section": [f"{counted:,} times in a section, which is no call: there were {self.calls:,} calls"]}  # fmt: skip
         detailed = any(row.detail for row in self.rows[:top])
         several = any(row.framework not in ("", "torch") for row in self.rows)
         columns = [self.by, *(["framework"] if several else []), *(["of"] if detailed else []), "n", "total ms", "self ms", "mean us", "p50 us",
@@ -126,7 +139,7 @@ class CallTable:
         print_table(columns, shown, title=title, stream=stream)
         rest = [f"... and {len(self.rows) - top} more rows"] if len(self.rows) > top else []
         lines = [line.rstrip() for line in stream.getvalue().splitlines()]
-        return "\n".join([*lines, *rest, *self.notes])
+        return "\n".join([*lines, *rest, *which.get(self.by, ()), *self.notes])
 
     @classmethod
     def from_live(cls, rows: Sequence[tuple[int, ...]], callables: Sequence[CallableWords]) -> CallTable:
@@ -134,6 +147,8 @@ class CallTable:
         sums: dict[tuple[str, str], list[int]] = {}
         for number, n, total, child, low, high, raised in rows:
             words = callables[number]
+            if words.kind == SECTION:
+                continue
             known = sums.setdefault((words.shown, words.framework), [0, 0, 0, low, high, 0])
             known[0] += n
             known[1] += total
@@ -173,21 +188,26 @@ def make_table(
         return totals_table(recording, by, warmup=warmup, inside=inside, notes=notes)
     events = recording.events
     flags = events["flags"]
-    chosen = chosen_events(
-        by, flags, _kinds(recording)[events["callable"]], _is_module(recording)[events["callable"]]
+    choose = functools.partial(
+        chosen_events,
+        flags=flags,
+        kinds=_kinds(recording)[events["callable"]],
+        modules=_is_module(recording)[events["callable"]],
+        warmup=warmup,
+        inside=inside,
     )
-    if not warmup:
-        chosen &= (flags & FIRST) == 0
-    if not inside:
-        chosen &= (flags & INSIDE) == 0
-    at = np.flatnonzero(chosen)
+    at = np.flatnonzero(choose(by))
     codes, named = _codes(recording, by, at)
     duration, own = events["duration_ns"][at], self_times(recording, by)[at]
     if subtract is not None:
         duration = np.maximum(duration - subtract[0][at], 0)
         own = np.maximum(own - subtract[1][at], 0)
-    rows = _rows(codes, named, duration, own, events["start_ns"][at], flags[at], events["wait_ns"][at])
-    return CallTable(rows, by=by, notes=notes)
+    total, wait = duration, events["wait_ns"][at]
+    if by in ADDED_UP:
+        total = own = own if inside else np.where(flags[at] & SPANNED, own, duration)
+        wait = np.where(flags[at] & INSIDE, 0, wait)
+    rows = _rows(codes, named, duration, total, own, events["start_ns"][at], flags[at], wait)
+    return CallTable(rows, by=by, notes=notes, calls=int(np.count_nonzero(choose("api"))))
 
 
 def self_times(recording: Recording, by: str) -> Numbers:
@@ -199,30 +219,28 @@ def self_times(recording: Recording, by: str) -> Numbers:
     duration, depth = events["duration_ns"], events["depth"]
     if by != "module":
         return duration - events["child_ns"]
-    recorders = (events["flags"] & OWN) != 0
-    module = _is_module(recording)[events["callable"]] & ~recorders
+    module = _is_module(recording)[events["callable"]] & ((events["flags"] & OWN) == 0)
     parent = parents(events)
     above = np.full(len(parent), -1, dtype=np.int64)  # the module that an event is in
     for level in range(1, int(depth.max(initial=0)) + 1):
         here = np.flatnonzero((depth == level) & (parent >= 0))
         above[here] = np.where(module[parent[here]], parent[here], above[parent[here]])
     left = duration.copy()
-    inner = np.flatnonzero((module | recorders) & (above >= 0))
+    inner = np.flatnonzero(module & (above >= 0))
     np.subtract.at(left, above[inner], duration[inner])
     return left
 
 
-def chosen_events(by: str, flags: Numbers, kinds: Numbers, modules: Numbers) -> Numbers:
-    """Which events (or totals rows) a grouping is about."""
+def chosen_events(
+    by: str, flags: Numbers, kinds: Numbers, modules: Numbers, *, warmup: bool = True, inside: bool = True
+) -> Numbers:
+    """Which events (or totals rows) a grouping is about: all calls, but of modules and sections those."""
     chosen: Numbers = (flags & OWN) == 0
-    if by == "module":
-        chosen &= modules
-    elif by == "section":
-        chosen &= kinds == SECTION
-    elif by in ("thread", "rank"):  # top-level calls: their times add up
-        chosen &= (flags & (INSIDE | SPANNED)) == 0
-    else:
-        chosen &= kinds != SECTION
+    chosen &= modules if by == "module" else (kinds == SECTION) == (by == "section")
+    if not warmup:
+        chosen &= (flags & FIRST) == 0
+    if not inside:
+        chosen &= (flags & INSIDE) == 0
     return chosen
 
 
@@ -283,6 +301,7 @@ def _rows(
     codes: Numbers,
     named: list[Named],
     duration: Numbers,
+    total_time: Numbers,
     own: Numbers,
     start: Numbers,
     flags: Numbers,
@@ -295,7 +314,7 @@ def _rows(
     ordered = duration[order]
     sums = [
         _sums(codes, values, len(named))
-        for values in (duration, own, wait, (flags & RAISED).astype(np.int64))
+        for values in (total_time, own, wait, (flags & RAISED).astype(np.int64))
     ]
     whole = int(sums[1].sum()) or 1
     rows = []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from luxmeter.calls.records import FIRST, INSIDE, RAISED
-from luxmeter.calls.table import CallTable, Named, Row, chosen_events, namer
+from luxmeter.calls.records import FIRST, INSIDE, RAISED, SPANNED
+from luxmeter.calls.table import ADDED_UP, CallTable, Named, Row, chosen_events, namer
 
 if TYPE_CHECKING:
     from luxmeter.calls.reading import Recording, TotalsRow
@@ -32,30 +33,38 @@ def totals_table(
     kinds = np.array([recording.callables[t.callable].kind for t in recording.totals])
     modules = np.array([bool(recording.callables[t.callable].path) for t in recording.totals])
     flags = np.array([t.flags for t in recording.totals])
-    chosen = chosen_events(by, flags, kinds, modules)
-    if not warmup:
-        chosen &= (flags & FIRST) == 0
-    if not inside:
-        chosen &= (flags & INSIDE) == 0
+    choose = functools.partial(
+        chosen_events, flags=flags, kinds=kinds, modules=modules, warmup=warmup, inside=inside
+    )
     name = namer(recording, by)
     groups: dict[Named, list[TotalsRow]] = {}
-    for t, wanted in zip(recording.totals, chosen, strict=True):
+    for t, wanted in zip(recording.totals, choose(by), strict=True):
         if wanted:
             groups.setdefault(name(t.callable, t.signature, t.thread, t.process), []).append(t)
-    whole = sum(t.total_ns - t.child_ns for rows in groups.values() for t in rows) or 1
-    return CallTable([_row(named, rows, whole) for named, rows in groups.items()], by=by, notes=notes)
+    calls = sum(t.n for t, wanted in zip(recording.totals, choose("api"), strict=True) if wanted)
+    own = {
+        named: sum(t.total_ns - t.child_ns if _without_inner(t, by, inside) else t.total_ns for t in rows)
+        for named, rows in groups.items()
+    }
+    whole = sum(own.values()) or 1
+    made = [_row(named, rows, by, own[named], whole) for named, rows in groups.items()]
+    return CallTable(made, by=by, notes=notes, calls=calls)
 
 
-def _row(named: Named, rows: list[TotalsRow], whole: int) -> Row:
+def _without_inner(t: TotalsRow, by: str, inside: bool) -> bool:
+    """Whether what a row's calls called is counted elsewhere."""
+    return by not in ADDED_UP or inside or bool(t.flags & SPANNED)
+
+
+def _row(named: Named, rows: list[TotalsRow], by: str, own: int, whole: int) -> Row:
     n = sum(t.n for t in rows)
-    total = sum(t.total_ns for t in rows)
-    own = total - sum(t.child_ns for t in rows)
+    total = own if by in ADDED_UP else sum(t.total_ns for t in rows)
     low, high = min(t.min_ns for t in rows), max(t.max_ns for t in rows)
     histogram = np.sum([t.histogram for t in rows], axis=0)
     first = [t.min_ns for t in rows if t.flags & FIRST]
     p50, p95, p99 = (int(min(max(_percentile(histogram, p), low), high)) for p in (50, 95, 99))
     raised = sum(t.n for t in rows if t.flags & RAISED)
-    waited = sum(t.wait_ns for t in rows)
+    waited = sum(t.wait_ns for t in rows if by not in ADDED_UP or not t.flags & INSIDE)
     return Row(
         named[0], n, total, own, total / n, low, p50, p95, p99, high, first[0] if first else None, own / whole,
         named[1], raised, total - waited, named[2],

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from luxmeter.calls.records import OWN
+
 if TYPE_CHECKING:
     from luxmeter.calls.reading import Recording
 
@@ -17,7 +19,7 @@ Numbers = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class CallTree:
-    """One path of calls and what was called below it, the most costly first. The root has no name."""
+    """One path of calls and what was called below it, the most costly first. The root has no name, and counts all calls."""
 
     name: str
     n: int
@@ -56,7 +58,7 @@ def parents(events: dict[str, Numbers]) -> Numbers:
     order = np.argsort(lane, kind="stable")
     lanes, depth = lane[order], events["depth"][order].astype(np.int64)
     start = events["start_ns"][order]
-    end = start + events["duration_ns"][order]
+    end = start + events["duration_ns"][order] + events["own_ns"][order]
     above: Numbers = np.flatnonzero(depth == 0)
     for level in range(1, int(depth.max(initial=0)) + 1):
         here = np.flatnonzero(depth == level)
@@ -72,12 +74,12 @@ def parents(events: dict[str, Numbers]) -> Numbers:
 
 
 def descendants(events: dict[str, Numbers], parent: Numbers) -> Numbers:
-    """For each event how many events lie below it."""
+    """For each event how many events of the program lie below it."""
     count = np.zeros(len(parent), dtype=np.int64)
-    depth = events["depth"]
+    depth, each = events["depth"], (events["flags"] & OWN) == 0
     for level in range(int(depth.max(initial=0)), 0, -1):
         here = np.flatnonzero((depth == level) & (parent >= 0))
-        np.add.at(count, parent[here], count[here] + 1)
+        np.add.at(count, parent[here], count[here] + each[here])
     return count
 
 
@@ -112,7 +114,7 @@ def make_tree(recording: Recording) -> CallTree:
     def build(number: int) -> CallTree:
         inner = sorted((build(i) for i in below.get(number, ())), key=lambda t: -t.total_ns)
         if number == 0:
-            return CallTree("", sum(t.n for t in inner), sum(t.total_ns for t in inner), 0, "", tuple(inner))
+            return CallTree("", recording.calls, sum(t.total_ns for t in inner), 0, "", tuple(inner))
         said = words[keys[number][1]]
         self_ns = int(total[number] - child[number])
         return CallTree(said.shown, int(n[number]), int(total[number]), self_ns, said.path, tuple(inner))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luxmeter.calls.records import CALL, SECTION, CallableWords, SignatureWords
@@ -35,7 +35,7 @@ SHAPED_BY_FLOATS = frozenset(
         ),
     }
 )
-Describer: TypeAlias = dict[str, Callable[[Any], Any]]
+Describer: TypeAlias = dict[str, Any]  # "facts": what looks at values (signature_torch.Looks), "module"
 
 
 class Words:
@@ -118,11 +118,10 @@ class Words:
         try:
             with self._arguments.quiet():
                 how = dict(self._describer)
-                if "facts" in how and not self._arguments.may_compute():
-                    del how["facts"]
-                if (
-                    self.callables[callable_id].kind != CALL
-                ):  # a whole model is no operator: its class is enough
+                if "facts" in how:
+                    how["facts"] = how["facts"].of_signature() if self._arguments.may_compute() else None
+                # A whole model is no operator: its class is enough.
+                if self.callables[callable_id].kind != CALL:
                     how.pop("module", None)
                 found = describe(args, kwargs, **how)
         finally:
@@ -132,6 +131,11 @@ class Words:
     def _add_signature(self, number: int, words: SignatureWords) -> None:
         self.signatures[number] = words
         self._new.append(("signature", number))
+
+    @property
+    def unlooked(self) -> int:
+        """Tensors whose values were not looked at because that would have taken too long."""
+        return self._describer["facts"].skipped if "facts" in self._describer else 0
 
     def on_thread(self, number: int) -> None:
         """Note the name of the thread that begins to record (without making one up for it in `threading`)."""
@@ -217,7 +221,7 @@ def describer(framework: str | None, *, facts: bool) -> Describer:
     from luxmeter import signature_torch
 
     module: Describer = {"module": signature_torch.module_of}
-    return {"facts": signature_torch.facts_of, **module} if facts else module
+    return {"facts": signature_torch.Looks(), **module} if facts else module
 
 
 def read_lines(

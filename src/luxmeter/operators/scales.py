@@ -157,14 +157,23 @@ class _Resizing:
             return spec
 
         def setting(name: str, value: Described) -> Described:
+            if isinstance(value, ModuleSpec):
+                return self._module(value)
             if name not in _SIZES:
                 return value
             if type(value) is int:
                 return self._anywhere.get(value, value)
             return like(value, tuple(self._anywhere.get(n, n) for n in items_of(value)))
 
-        tensors = tuple((k, _fresh(t, self._weight(t.shape))) for k, t in spec.tensors)
-        return replace(spec, settings=tuple((k, setting(k, v)) for k, v in spec.settings), tensors=tensors)
+        tensors = tuple(
+            (k, _fresh(t, self._weight(t.shape)) if isinstance(t, TensorSpec) else t) for k, t in spec.tensors
+        )
+        return replace(
+            spec,
+            settings=tuple((k, setting(k, v)) for k, v in spec.settings),
+            tensors=tensors,
+            parts=tuple((k, self._module(part)) for k, part in spec.parts),
+        )
 
     def _tensor(self, place: Place, t: TensorSpec, number: int) -> TensorSpec:
         if self._layout.is_weight(place, t):

@@ -13,7 +13,6 @@ from luxmeter.calls.part import part_of
 from luxmeter.render.tables import print_json, terminal_width
 from luxmeter.store import Lab
 from luxmeter.view.startup import Request
-from luxmeter.view.startup.life import headline
 
 
 def show_saved(
@@ -33,9 +32,7 @@ def show_saved(
     if as_json:
         print_json([asdict(row) for row in shown.table(by or "api")])
     else:
-        width = terminal_width(sys.stdout)
-        text = shown.table(by or "api").text(top=request.top, title=headline(shown), width=width)
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(f"{shown.text(by or 'api', top=request.top, width=terminal_width(sys.stdout))}\n")
 
 
 def last_trace_of(reference: str) -> Path | None:

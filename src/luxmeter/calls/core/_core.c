@@ -146,7 +146,7 @@ typedef struct {
 typedef struct Frame {
     struct Frame *prev;
     uint64_t epoch;
-    int64_t start, child;
+    int64_t start, child, own; /* own: its thread's when it began */
     uint32_t callable, section, module, open, depth;
 } Frame;
 
@@ -161,6 +161,7 @@ typedef struct Thread {
     Frame *top;
     Chunk *chunk;
     uint64_t token;
+    int64_t own; /* the recorder's own work on this thread until now */
     uint32_t no, depth, open, section, module;
     int busy;
 } Thread;
@@ -249,7 +250,7 @@ typedef struct {
     int (*from_py_object)(void *, DLTensor *);
     int direct; /* tensors are read where the table points to, see "where a tensor keeps its shape" */
     PyObject *classify, *key, *on_signature, *on_thread, *on_chunk, *sync;
-    uint64_t events, lost, passed, unfinished, generalised, hook_errors;
+    uint64_t events, lost, passed, unfinished, generalised, hook_errors, described;
     int64_t described_ns;
 } Recorder;
 
@@ -459,8 +460,8 @@ static Total *find_total(Recorder *r, uint32_t callable, uint32_t signature, uin
     return t;
 }
 
-static void add_total(Recorder *r, Thread *t, const Frame *f, int64_t duration, int64_t wait, uint32_t signature,
-                      uint32_t flags)
+static void add_total(Recorder *r, Thread *t, const Frame *f, int64_t duration, int64_t child, int64_t wait,
+                      uint32_t signature, uint32_t flags)
 {
     Total *total = find_total(r, f->callable, signature, f->section, t->no, flags);
     if (total == NULL) {
@@ -471,31 +472,33 @@ static void add_total(Recorder *r, Thread *t, const Frame *f, int64_t duration, 
     if (duration > total->max) total->max = duration;
     total->n++;
     total->total += duration;
-    total->child += f->child;
+    total->child += child;
     total->wait += wait;
     total->histogram[bucket(duration)]++;
     r->events += !(flags & OWN);
 }
 
-/* -1: a hook was interrupted and the exception is the user's. */
+/* An event has its time by the clock; the recorder's own work in it has events of its own. In sums it is taken off here.
+ * -1: a hook was interrupted and the exception is the user's. */
 static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration, int64_t wait, uint32_t signature,
                        uint32_t flags)
 {
     Callable *c = &r->callables[f->callable];
+    int64_t own = t->own - f->own, net = duration - own, child = f->child - own;
     if (UNLIKELY(!r->seen[c->api])) {
         r->seen[c->api] = 1;
         flags |= FIRST;
     }
     if (LIKELY(!(flags & OWN))) {
-        if (c->n == 0 || duration < c->min) c->min = duration;
-        if (duration > c->max) c->max = duration;
+        if (c->n == 0 || net < c->min) c->min = net;
+        if (net > c->max) c->max = net;
         c->n++;
-        c->total += duration;
-        c->child += f->child;
+        c->total += net;
+        c->child += child;
         c->raised += flags & RAISED;
     }
     if (r->by_totals) {
-        add_total(r, t, f, duration, wait, signature, flags);
+        add_total(r, t, f, net, child, wait, signature, flags);
         return 0;
     }
     Chunk *chunk = t->chunk;
@@ -995,6 +998,19 @@ done:
     return status;
 }
 
+/* The recorder worked on this thread since `start`: an event of its own, and no part of the calls that are open. */
+static int own_work(Recorder *r, Thread *t, int64_t start)
+{
+    Frame f = {.prev = t->top, .start = start, .own = t->own, .callable = 0, .section = t->section,
+               .module = t->module, .depth = t->depth};
+    int64_t duration = now() - start;
+    r->described_ns += duration;
+    if (t->top != NULL) t->top->child += duration;
+    int status = emit(r, t, &f, duration, 0, 0, OWN | SPANNED | r->ended);
+    t->own += duration;
+    return status;
+}
+
 static int first_sight(Recorder *r, Thread *t, uint32_t callable, uint64_t key, PyObject *const *args,
                        Py_ssize_t nargs, PyObject *kwnames, uint32_t *signature)
 {
@@ -1018,14 +1034,11 @@ static int first_sight(Recorder *r, Thread *t, uint32_t callable, uint64_t key, 
         c->signatures++;
     }
     *signature = r->signature_count;
-    Frame f = {.prev = t->top, .callable = 0, .section = t->section, .module = t->module, .depth = t->depth};
-    f.start = now();
+    int64_t start = now();
     if (r->on_signature != NULL && describe(r, t, callable, *signature, args, nargs, kwnames, general) < 0)
         return -1;
-    int64_t duration = now() - f.start;
-    r->described_ns += duration;
-    if (t->top != NULL) t->top->child += duration;
-    return emit(r, t, &f, duration, 0, 0, OWN | SPANNED | r->ended);
+    r->described++;
+    return own_work(r, t, start);
 }
 
 /* The signature's id in *signature. -1: a hook was interrupted. */
@@ -1147,6 +1160,7 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
     f.prev = t->top;
     f.epoch = r->epoch;
     f.child = 0;
+    f.own = t->own;
     f.callable = callable;
     f.section = t->section;
     f.module = t->module;
@@ -1261,6 +1275,7 @@ static int64_t resolve(Wrapper *w, PyObject *instance)
     Thread *t = this_thread(r);
     if (t == NULL || t->busy) return -1;
     PyObject *answer;
+    int64_t start = now();
     if (call_hook(r, t, w->resolve, &instance, 1, &answer) < 0) return -2;
     int64_t callable = -1;
     if (answer != NULL) {
@@ -1273,7 +1288,7 @@ static int64_t resolve(Wrapper *w, PyObject *instance)
         }
     }
     remember_instance(r, instance, w->serial, callable);
-    return callable;
+    return r->on && t->top != NULL && own_work(r, t, start) < 0 ? -2 : callable;
 }
 
 static PyObject *wrapper_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -1517,8 +1532,8 @@ static PyObject *recorder_enter(PyObject *self, PyObject *number)
     s->recorder = (Recorder *)Py_NewRef(self);
     s->serial = r->serial;
     s->thread = t;
-    s->frame = (Frame){.prev = t->top, .epoch = r->run, .callable = (uint32_t)callable, .section = t->section,
-                       .module = t->module, .open = t->open, .depth = t->depth};
+    s->frame = (Frame){.prev = t->top, .epoch = r->run, .own = t->own, .callable = (uint32_t)callable,
+                       .section = t->section, .module = t->module, .open = t->open, .depth = t->depth};
     if (r->running) {
         t->top = &s->frame;
         t->section = (uint32_t)callable;
@@ -1961,9 +1976,9 @@ static PyObject *recorder_stats(PyObject *self, PyObject *unused)
     unsigned long long pending = 0;
     for (Chunk *c = r->full; c != NULL; c = c->next) pending += c->used;
     for (Thread *t = r->threads; t != NULL; t = t->next) pending += t->chunk != NULL ? t->chunk->used : 0;
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:L,s:K,s:K,s:I,s:K}", "events", r->events, "lost", r->lost, "passed",
-                         r->passed, "unfinished", r->unfinished, "generalised", r->generalised, "described_ns",
-                         (long long)r->described_ns, "hook_errors", r->hook_errors, "steps", r->steps,
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:L,s:K,s:K,s:I,s:K}", "events", r->events, "lost", r->lost, "passed",
+                         r->passed, "unfinished", r->unfinished, "generalised", r->generalised, "described", r->described,
+                         "described_ns", (long long)r->described_ns, "hook_errors", r->hook_errors, "steps", r->steps,
                          "signatures", r->signature_count, "pending", pending);
 }
 
@@ -1991,7 +2006,7 @@ static PyObject *recorder_after_fork(PyObject *self, PyObject *unused)
         c->total = c->child = c->min = c->max = 0;
     }
     r->events = r->lost = r->passed = r->unfinished = r->generalised = r->hook_errors = r->steps = 0;
-    r->described_ns = 0;
+    r->described_ns = (int64_t)(r->described = 0);
     Py_RETURN_NONE;
 }
 

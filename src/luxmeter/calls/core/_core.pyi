@@ -17,7 +17,8 @@ INSIDE: int  # another CALL was open on its thread
 SPANNED: int  # the event is a SPAN or SECTION
 FIRST: int  # the first call of this API name in this process: warm-up
 COMPLETED: int  # timed to completion; without it, to dispatch
-OWN: int  # the recorder's own work (describing a signature at first sight); callable 0
+OWN: int  # the recorder's own work at first sight: describing a signature, within a call asking a resolver; callable 0.
+# The events around it have it in `duration` and `child`; `live` and `totals` do not.
 
 # Answers of `classify`: how an argument of a type takes part in the signature.
 OPAQUE: int  # by its type alone
@@ -170,7 +171,7 @@ class Recorder:
         """Signature id -> smallest and largest value of each float argument, in order of appearance (first 16)."""
 
     def stats(self) -> dict[str, int]:
-        """events, lost, passed, unfinished, signatures, generalised, described_ns, hook_errors, steps, pending.
+        """events, lost, passed, unfinished, signatures, generalised, described, described_ns, hook_errors, steps, pending.
 
         Events and lost are the program's: without the recorder's own work.
         """

@@ -131,6 +131,7 @@ class Recorder:
         if known is not None or thread.busy or wrapper._resolve is None:
             return -1 if known is None else known
         thread.busy = True
+        start_ns = now_ns()
         try:
             callable_id = wrapper._resolve(instance)
             self._known(callable_id)
@@ -140,6 +141,8 @@ class Recorder:
         finally:
             thread.busy = False
         self._instances.put(wrapper, instance, callable_id)
+        if self._on and thread.top is not None:
+            self._own_work(thread, start_ns)
         return callable_id
 
     # -- modes
@@ -361,15 +364,22 @@ class Recorder:
             self._generalised[callable_id] = signature
         else:
             spec.signatures[key] = signature
-        span = Span(thread, 0, self._epoch)
-        span.start_ns = now_ns()
+        start_ns = now_ns()
         self._call_hook(thread, self._on_signature, callable_id, signature, args, kwargs, general)
-        duration = now_ns() - span.start_ns
+        self._counts["described"] += 1
+        self._own_work(thread, start_ns)
+        return signature
+
+    def _own_work(self, thread: Thread_, start_ns: int) -> None:
+        """The recorder worked on this thread since then: an event of its own, and no part of the calls that are open."""
+        span = Span(thread, 0, self._epoch)
+        span.start_ns = start_ns
+        duration = now_ns() - start_ns
         self._counts["described_ns"] += duration
         if thread.top is not None:
             thread.top.child_ns += duration
         self._emit(thread, span, duration, 0, 0, OWN | SPANNED | self._ended, self._callables[0])
-        return signature
+        thread.own_ns += duration
 
     # -- taking out
 

@@ -67,12 +67,25 @@ class Callable_:
 
 
 class Thread_:
-    __slots__ = ("busy", "chunk", "depth", "module", "no", "open", "section", "taken", "top", "used")
+    __slots__ = (
+        "busy",
+        "chunk",
+        "depth",
+        "module",
+        "no",
+        "open",
+        "own_ns",
+        "section",
+        "taken",
+        "top",
+        "used",
+    )
 
     def __init__(self, no: int) -> None:
         self.no = no
         self.top: Span | None = None
         self.depth = self.open = self.section = self.module = self.used = self.taken = 0
+        self.own_ns = 0  # the recorder's own work on this thread until now
         self.busy = False
         self.chunk: bytearray | None = None
 
@@ -124,6 +137,7 @@ class Span:
         "inside",
         "module",
         "open",
+        "own_ns",
         "prev",
         "section",
         "section_kind",
@@ -137,6 +151,7 @@ class Span:
         self.section, self.module = thread.section, thread.module
         self.inside = thread.open > 0
         self.child_ns = self.start_ns = 0
+        self.own_ns = thread.own_ns
         self.section_kind = False  # opened by enter()
 
 
@@ -211,6 +226,7 @@ class Buffers:
             "passed",
             "unfinished",
             "generalised",
+            "described",
             "described_ns",
             "hook_errors",
             "steps",
@@ -220,15 +236,16 @@ class Buffers:
     def put(self, thread: Thread_, span: Span, spec: Callable_, numbers: tuple[int, int, int, int]) -> bool:
         """Keep one event; `numbers` are duration, wait, signature, flags. True when that filled a chunk."""
         duration, wait, signature, flags = numbers
+        # An event has its time by the clock; in sums the recorder's own work is taken off.
+        own = thread.own_ns - span.own_ns
+        net, child = duration - own, span.child_ns - own
         if not spec.api[0]:
             spec.api[0] = True
             flags |= FIRST
         if not flags & OWN:
-            spec.count(duration, span.child_ns, flags & RAISED)
+            spec.count(net, child, flags & RAISED)
         if self._by_totals:
-            self._add(
-                (span.callable_id, signature, span.section, thread.no, flags), duration, span.child_ns, wait
-            )
+            self._add((span.callable_id, signature, span.section, thread.no, flags), net, child, wait)
             return False
         chunk = thread.chunk
         if chunk is None:

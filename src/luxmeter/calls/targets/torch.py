@@ -10,7 +10,7 @@ import multiprocessing.reduction
 import pickle
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch._ops
 import torch.fx
 import torch.overrides
 
+from luxmeter.calls.arguments import unseen
 from luxmeter.calls.targets import Form, Listing, Target, Unseen
 from luxmeter.calls.targets import torch_names as names
 
@@ -53,14 +54,14 @@ def listing() -> Listing:
         id(f) for functions in torch.overrides.get_overridable_functions().values() for f in functions
     }
     targets: list[Target] = []
-    unseen: list[Unseen] = []
+    untimed: list[Unseen] = []
     taken: set[int] = set()
     for namespace in NAMESPACES:
         module = _loaded(namespace)
         if module is None:
             continue
         for target in _functions(module, overridable=overridable, taken=taken):
-            (targets if isinstance(target, Target) else unseen).append(target)  # type: ignore[arg-type]
+            (targets if isinstance(target, Target) else untimed).append(target)  # type: ignore[arg-type]
     for found in (
         *_tensor_methods(),
         *_tensor_properties(),
@@ -69,10 +70,10 @@ def listing() -> Listing:
         *_autograd(),
         *_operators(),
     ):
-        (targets if isinstance(found, Target) else unseen).append(found)  # type: ignore[arg-type]
-    unseen.append(Unseen("torch.ops.higher_order.*", "takes functions of a program that is being captured"))
-    unseen.append(Unseen("torch._*", "names with an underscore are not public"))
-    return Listing(tuple(targets), tuple(unseen))
+        (targets if isinstance(found, Target) else untimed).append(found)  # type: ignore[arg-type]
+    untimed.append(Unseen("torch.ops.higher_order.*", "takes functions of a program that is being captured"))
+    untimed.append(Unseen("torch._*", "names with an underscore are not public"))
+    return Listing(tuple(targets), tuple(untimed))
 
 
 def _loaded(name: str) -> ModuleType | None:
@@ -159,21 +160,34 @@ def _tensor_methods() -> Iterator[Target | Unseen]:
 
 def _tensor_properties() -> Iterator[Target | Unseen]:
     """Properties that compute: each reading makes a new tensor (T, mH, real, data ...)."""
-    probe = torch.ones(2, 2, dtype=torch.complex64)
+    properties = []
     for attribute in dir(torch.Tensor):
         found = inspect.getattr_static(torch.Tensor, attribute)
-        if attribute.startswith("_") or callable(found) or not hasattr(type(found), "__get__"):
-            continue
+        if not attribute.startswith("_") and not callable(found) and hasattr(type(found), "__get__"):
+            properties.append(attribute)
+    computing: set[str] = set()
+    unseen(lambda: computing.update(filter(_computer(), properties)))
+    for attribute in properties:
+        if attribute in computing:
+            yield Target(f"Tensor.{attribute}", torch.Tensor, attribute, Form.PROPERTY)
+        else:
+            yield Unseen(f"Tensor.{attribute}", "a property that tells what is known: computes nothing")
+
+
+def _computer() -> Callable[[str], bool]:
+    """Whether reading an attribute of a tensor makes a new one."""
+    probe = torch.ones(2, 2, dtype=torch.complex64, device="cpu")
+
+    def computes(attribute: str) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 first, second = getattr(probe, attribute), getattr(probe, attribute)
             except (AttributeError, RuntimeError):
-                first = second = None
-        if isinstance(first, torch.Tensor) and first is not second:
-            yield Target(f"Tensor.{attribute}", torch.Tensor, attribute, Form.PROPERTY)
-        else:
-            yield Unseen(f"Tensor.{attribute}", "a property that tells what is known: computes nothing")
+                return False
+        return isinstance(first, torch.Tensor) and first is not second
+
+    return computes
 
 
 def capture_targets() -> Iterator[Target]:

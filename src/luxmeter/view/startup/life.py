@@ -82,25 +82,12 @@ def tell(
         export.write(result, path)
     if request.quiet:
         return
-    stream.write(
-        "\n"
-        + result.table().text(top=request.top, title=headline(result), width=terminal_width(stream))
-        + "\n"
-    )
+    stream.write(f"\n{result.text(top=request.top, width=terminal_width(stream))}\n")
     if request.coverage and isinstance(trace, Trace):
         stream.write(f"{trace.coverage()}\n")
     for path in ([result.folder] if folder is not None else []) + files:
         stream.write(f"luxmeter: the trace is in {_near(path)}\n")
     stream.flush()
-
-
-def headline(result: TraceResult) -> str:
-    """One line: how many calls, how long, what recording cost."""
-    table, cost = result.table(), result.cost()
-    return (
-        f"{sum(row.n for row in table):,} calls of {len(table)} APIs in {cost.elapsed_ns / 1e9:.3f} s"
-        f" (recording cost about {cost.share:.1%})"
-    )
 
 
 def settings_of(request: Request, folder: Path | None) -> TraceSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import torch
 
 from luxmeter.errors import UsageError
 from luxmeter.operators.resolve import module_class
-from luxmeter.signature import Described, DictOf, ListOf, ModuleSpec, TensorSpec
+from luxmeter.signature import Described, DictOf, ListOf, ModuleSpec, TensorSpec, Word
 from luxmeter.signature_modules import is_unmade, module_of
 
 
@@ -119,7 +120,13 @@ def _same(a: Described, b: Described) -> bool:
         return len(x) == len(y) and all(map(_same, x, y))
     if isinstance(a, DictOf) and isinstance(b, DictOf):
         return _same(a.pairs, b.pairs)
-    return bool(a == b) or (a != a and b != b)
+    return bool(_function(a) == _function(b)) or (a != a and b != b)
+
+
+def _function(value: Described) -> Described:
+    """A function by its bare name: what a module is given as "relu" it keeps as a function, and the reverse."""
+    named = isinstance(value, Word) and value.kind == "function"
+    return re.split("[:.]", value.name)[-1] if named else value
 
 
 def _shown(t: Described) -> str:

@@ -232,6 +232,8 @@ def named_value(kind: str, name: str) -> Any:
     module, _, path = name.partition(":")
     short = path.rpartition(".")[2]
     if kind == "function":
+        if module in _NAMESPACES and path == short:
+            return _find(f"{module}.{path}")
         found = (_find(f"{space}.{short}") for space in _NAMESPACES)
         return next((f for f in found if f is not None and _place(f) == name), None)
     if kind == "class":

@@ -181,3 +181,39 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         torch.ones(1)
     with pytest.raises(TraceError, match="totals-only"):
         build_app()(["diff", "a", "t"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [("inside", True, "yes"), ("sync", True, "yes"), ("signatures", False, "no"), ("sample", 3, "3"),
+     ("only", ["torch.ones", "torch.zeros"], "torch.ones, torch.zeros"), ("skip", "torch.zeros", "torch.zeros"),
+     ("also", "json", "json"), ("strides", True, "yes"), ("budget", 0.9, "0.9"), ("lossless", True, "yes")],
+)  # fmt: skip
+def test_other_options_are_said_before_any_number(
+    name: str, value: object, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, options in (("a", {}), ("b", {name: value})):
+        with lux.trace(keep=folder, **options):  # type: ignore[arg-type]
+            for _ in range(3):
+                torch.ones(4)
+    build_app()(["diff", "a", "b"], standalone_mode=False)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "A and B were traced with different options: their numbers may not compare."
+    assert said[2].split()[0] == name and shown in said[2]
+    build_app()(["diff", "b", "a", "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert next(iter(found)) == "options" and [o["name"] for o in found["options"]] == [name]
+    (change,) = difference(lux.load_trace("a"), lux.load_trace("b")).options
+    assert change.name == name and change.a != change.b and change.touches
+
+
+def test_options_that_touch_no_number_are_not_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("a", "b"):
+        with lux.trace(
+            keep=folder, name=folder, only=["torch.ones", "torch.*"][:: 1 if folder == "a" else -1]
+        ):
+            torch.ones(4)
+    kept = json.loads(Path("a/trace.json").read_text())
+    del kept["options"]["sync"]  # a trace of an older version, without an option that has its default
+    Path("a/trace.json").write_text(json.dumps(kept))
+    assert difference(lux.load_trace("a"), lux.load_trace("b")).options == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from luxmeter.experiment.kept.changes import compare_runs
 from luxmeter.experiment.kept.explain import Explanation
 from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.store import Lab, Run
-from luxmeter.view.run_diff import diff_runs
+from luxmeter.view.run_diff import diff_runs, write_diff
 
 CODE = {"train.py": "import model\nlr = 1\n", "model.py": "size = 1\n"}
 
@@ -146,3 +147,24 @@ def test_validation_is_looked_at_first(lab: Lab) -> None:
     a, b = make_run(lab, metrics=values), make_run(lab, metrics=values)
     assert why(a, b).metric == "val/acc"
     assert why(a, b, "train/loss").metric == "train/loss"
+
+
+def test_a_metric_that_differs_is_looked_at_before_one_that_does_not(lab: Lab) -> None:
+    nan = float("nan")
+    a = make_run(lab, metrics={"val/acc": [1.0], "val/f1": [nan], "train/loss": [0.5], "other": [2.0]})
+    b = make_run(lab, metrics={"val/acc": [1.0], "val/f1": [nan], "train/loss": [0.4], "other": [3.0]})
+    assert why(a, b).metric == "train/loss" and why(a, b).differs
+    assert "nothing to explain" not in why(a, b).conclusion
+    for same in ("val/acc", "val/f1"):  # asked for by name
+        found = why(a, b, same)
+        assert (
+            not found.differs
+            and found.conclusion == f"{same} is the same in both: there is nothing to explain."
+        )
+    out = io.StringIO()
+    write_diff(*diff_runs(KeptRun.of(a), KeptRun.of(b)), out)
+    assert "why train/loss differs" in out.getvalue()
+    again = make_run(lab, metrics={"val/acc": [1.0]})
+    out = io.StringIO()
+    write_diff(*diff_runs(KeptRun.of(a), KeptRun.of(again)), out)
+    assert "differs" not in out.getvalue() and "val/acc is the same in both" in out.getvalue()

@@ -290,6 +290,32 @@ def test_table_against_a_baseline_minds_only_those(lab: Lab) -> None:
         variant_table(groups, "loss")
 
 
+def test_a_variant_with_one_repeat_is_no_reference(lab: Lab) -> None:
+    groups = variants(
+        lab, {0.1: [0.99], 0.2: [0.5, 0.51, 0.52], 0.3: [0.89, 0.9, 0.905, 0.91], 0.4: [0.6, 0.61]}
+    )
+    table = variant_table(groups, "acc")
+    assert table.rows[0].group is groups[0] and table.reference is groups[2]
+    calls = {row.group.params["optim.lr"]: row.against and row.against.call for row in table.rows}
+    assert calls == {0.1: "unclear", 0.2: "lower", 0.3: None, 0.4: "lower"}
+    assert table.tests == 3  # of the pairs with two repeats on both sides
+    assert table.rows[0].against is not None and table.rows[0].against.difference > 0
+    out = io.StringIO()
+    table.print(out)
+    assert "net optim.lr=0.1 is the best but has one repeat" in out.getvalue()
+    assert "the reference is net optim.lr=0.3, which has the most (4)" in out.getvalue()
+    assert out.getvalue().count("worse") == 2
+
+
+def test_without_repeats_it_says_why_there_is_no_verdict(lab: Lab) -> None:
+    groups = variants(lab, {0.1: [0.9], 0.2: [0.5]})
+    assert "no variant has two repeats" in variant_table(groups, "acc").note
+    one = variants(Lab.open(lab.folder.parent / "other"), {0.1: [0.9], 0.2: [0.5, 0.6]})
+    table = variant_table(one, "acc", baseline="net optim.lr=0.1")
+    assert table.reference is one[0] and "has one repeat, so nothing can be judged against it" in table.note
+    assert variant_table(one, "acc", best="low").note == ""  # the best has two
+
+
 def test_which_end_is_best() -> None:
     assert all(map(higher_is_better, ["acc", "val/accuracy", "mAP", "f1", "reward", "metrics"]))
     assert not any(map(higher_is_better, ["loss", "val_loss", "train/err", "top1.error", "rmse", "valloss"]))

@@ -9,11 +9,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from luxmeter.calls.options import TraceOptions
 from luxmeter.calls.reading import Recording
 from luxmeter.calls.records import FIRST
 from luxmeter.calls.results import TraceResult
 from luxmeter.calls.table import chosen_events, namer, self_times
 from luxmeter.errors import TraceError, UsageError, suggestion
+from luxmeter.files import read_json
 from luxmeter.verdict import Comparison, compare_many
 
 Kind = Literal["slower", "faster", "more", "fewer", "same", "unclear", "new", "gone"]
@@ -41,9 +43,20 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """B against A, the weightiest change first."""
+class OptionChange:
+    """An option that the two traces were made with differently, and what of their numbers that touches."""
 
+    name: str
+    a: Any
+    b: Any
+    touches: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """B against A, the weightiest change first. Where `options` differ, the numbers may not compare."""
+
+    options: tuple[OptionChange, ...]
     changes: tuple[Change, ...]
     total_a_ns: int
     total_b_ns: int
@@ -95,7 +108,45 @@ def difference(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: flo
         for name in dict.fromkeys([*values[0], *values[1]])
     ]
     changes.sort(key=lambda c: (-abs(c.weight), c.name))
-    return Difference(tuple(changes), totals[0], totals[1], common, threshold, longer)
+    options = changed_options(a, b)
+    return Difference(options, tuple(changes), totals[0], totals[1], common, threshold, longer)
+
+
+def changed_options(a: TraceResult, b: TraceResult) -> tuple[OptionChange, ...]:
+    """The options that touch what is recorded and differ; one that an older trace does not name had its default."""
+    one, two = (_options(trace) for trace in (a, b))
+    return tuple(
+        OptionChange(name, one[name], two[name], touches)
+        for name, touches in _TOUCHES.items()
+        if one[name] != two[name]
+    )
+
+
+def _options(trace: TraceResult) -> dict[str, Any]:
+    kept = (read_json(trace.folder / "trace.json") or {}).get("options")
+    given = kept if isinstance(kept, dict) else {}
+    found = {name: given.get(name, getattr(TraceOptions(), name)) for name in _TOUCHES}
+    return {name: sorted(v) if isinstance(v, list | tuple) else v for name, v in found.items()}
+
+
+_WHICH = "which calls are recorded"
+_TOUCHES = {
+    "inside": f"{_WHICH}, and how much of a call's time is its own",
+    "sync": "whether a call's time holds the device's work",
+    "only": _WHICH,
+    "skip": _WHICH,
+    "also": _WHICH,
+    "framework": _WHICH,
+    "sample": "how many calls are recorded",
+    "budget": "how many calls are recorded",
+    "totals": "whether calls are recorded one by one",
+    "signatures": "what a call cost to record, and names by signature",
+    "strides": "what a call cost to record, and names by signature",
+    "max_signatures": "names by signature",
+    "facts": "what the first call of a signature cost to record",
+    "lossless": "whether the program waited for the recorder",
+    "core": "what a call cost to record",
+}
 
 
 Values = npt.NDArray[np.float64]

@@ -114,7 +114,7 @@ def _write_metrics(diff: RunDiff, out: IO[str], *, system: bool) -> None:
 
 
 def _write_explanation(why: Explanation, out: IO[str], *, full: bool) -> None:
-    out.write(f"\nwhy {one_line(why.metric)} differs\n")
+    out.write(f"\nwhy {one_line(why.metric)} differs\n" if why.differs else "\nwhy\n")
     out.write(f"  {one_line(why.conclusion)}\n")
     out.write(f"  chance: {one_line(why.chance.words)}\n")
     shown = [c for c in why.candidates if full or c.weight > CANNOT]

@@ -48,6 +48,11 @@ class MetricChange:
     b_best: tuple[float, float] | None = None
 
     @property
+    def differs(self) -> bool:
+        """Whether the two are not the same; not-a-number is the same as itself."""
+        return self.a != self.b and not (self.a != self.a and self.b != self.b)
+
+    @property
     def difference(self) -> float | None:
         """B minus A."""
         return None if self.a is None or self.b is None else self.b - self.a

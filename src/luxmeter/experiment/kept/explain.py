@@ -45,16 +45,19 @@ class Explanation:
     metric: str
     a: float | None
     b: float | None
+    differs: bool
     chance: Chance
     candidates: tuple[Candidate, ...]
     conclusion: str
 
 
 def main_metric(diff: RunDiff) -> str | None:
-    """The metric people look at: of both runs, not the machine's; validation before training, score before loss."""
-    both = [
-        m.key for m in diff.metrics if m.a is not None and m.b is not None and not m.key.startswith(SYSTEM)
-    ]
+    """The metric people look at: of both runs, not the machine's; validation before training, score before loss.
+
+    One that differs, if any does.
+    """
+    both = [m for m in diff.metrics if m.a is not None and m.b is not None and not m.key.startswith(SYSTEM)]
+    both = [m for m in both if m.differs] or both
 
     def rank(key: str) -> tuple[int, int, str]:
         low = key.lower()
@@ -62,7 +65,7 @@ def main_metric(diff: RunDiff) -> str | None:
         score = next((i for i, word in enumerate(("acc", "f1", "auc", "score", "loss")) if word in low), 9)
         return held_out, score, key
 
-    return min(both, key=rank, default=None)
+    return min((m.key for m in both), key=rank, default=None)
 
 
 def explain(diff: RunDiff, groups: Sequence[Group], *, metric: str | None = None) -> Explanation | None:
@@ -75,16 +78,17 @@ def explain(diff: RunDiff, groups: Sequence[Group], *, metric: str | None = None
     chance = _chance(found.key, found.a, found.b, group_a, group_b)
     listed = [_with_evidence(c, diff, found.key, found.difference, groups, group_a) for c in candidates(diff)]
     ranked = tuple(sorted(listed, key=lambda c: -c.weight))
-    return Explanation(
-        found.key, found.a, found.b, chance, ranked, _conclusion(found.key, found.difference, chance, ranked)
-    )
+    conclusion = _conclusion(found.key, found.difference, found.differs, chance, ranked)
+    return Explanation(found.key, found.a, found.b, found.differs, chance, ranked, conclusion)
 
 
-def _conclusion(key: str, gap: float | None, chance: Chance, ranked: Sequence[Candidate]) -> str:
+def _conclusion(
+    key: str, gap: float | None, differs: bool, chance: Chance, ranked: Sequence[Candidate]
+) -> str:
+    if not differs:
+        return f"{key} is the same in both: there is nothing to explain."
     if gap is None or not math.isfinite(gap):
         return f"{key} is not a number on both sides: look at where it stopped being one."
-    if gap == 0:
-        return f"{key} is the same in both: there is nothing to explain."
     real = [c for c in ranked if c.kind != "seed" and c.weight > CANNOT]
     if not ranked:
         return (

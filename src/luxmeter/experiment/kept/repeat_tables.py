@@ -91,7 +91,7 @@ class RepeatTable:
 
 
 class VariantTable:
-    """Every variant in one metric, best first, each against the reference (the best, or a named one)."""
+    """Every variant in one metric, best first, each against the reference: the best that can carry it, or a named one."""
 
     def __init__(
         self,
@@ -102,12 +102,14 @@ class VariantTable:
         correction: str,
         tests: int,
         high_is_best: bool,
+        note: str = "",
     ) -> None:
         self.rows = list(rows)
         self.metric = metric
         self.reference = reference
         self.correction = correction
         self.high_is_best = high_is_best
+        self.note = note  # why this is the reference, or why it carries no verdict
         self.tests = tests  # how many tests the p-values are corrected for
 
     def records(self) -> list[dict[str, Any]]:
@@ -146,6 +148,8 @@ class VariantTable:
             f"against {self.reference.label}; {self.tests} tests, p {words[self.correction]}; "
             "± is the 95 % interval of the mean (t)\n"
         )
+        if self.note:
+            (stream or sys.stdout).write(f"{self.note}\n")
 
     def _cells(self, row: VariantRow) -> list[Any]:
         if row.against is None:
@@ -196,7 +200,7 @@ def variant_table(
     power: float = 0.8,
     matters: float | None = None,
 ) -> VariantTable:
-    """Every variant against the baseline, or against the best.
+    """Every variant against the baseline, or against the best (with a single repeat: the one that has the most).
 
     The best is chosen by the same numbers that are then tested, so without a baseline all pairs are tested and the
     p-values are corrected for that many. `best` is "high" or "low"; unsaid, the metric's name decides.
@@ -214,13 +218,15 @@ def variant_table(
     found.sort(key=lambda pair: pair[1].mean, reverse=high)
     usable = [group for group, _ in found]
     if baseline is None:
-        reference = usable[0]
-        pairs = list(itertools.combinations(range(len(usable)), 2))
+        reference, note = _reference(found)
     else:
         reference = group_of(usable, baseline if isinstance(baseline, str) else baseline.label)
-        at = usable.index(reference)
-        pairs = [(at, i) for i in range(len(usable)) if i != at]
+        note = _too_few(reference, found[usable.index(reference)][1].n)
     place = usable.index(reference)
+    others = [i for i in range(len(usable)) if i != place]
+    pairs = [(place, i) for i in others]
+    if baseline is None:
+        pairs += itertools.combinations(others, 2)
     raw = {
         pair: compare_groups(
             usable[pair[0]],
@@ -240,8 +246,29 @@ def variant_table(
     told = raw | {pair: judged(d, p) for (pair, d), p in zip(tested.items(), adjusted, strict=True)}
     rows = [VariantRow(g, e, told.get((place, i))) for i, (g, e) in enumerate(found)]
     return VariantTable(
-        rows, metric=metric, reference=reference, correction=correction, tests=len(tested), high_is_best=high
+        rows, metric=metric, reference=reference, correction=correction, tests=len(tested), high_is_best=high,
+        note=note,
+    )  # fmt: skip
+
+
+def _reference(found: Sequence[tuple[Group, Estimate]]) -> tuple[Group, str]:
+    """The best of these (the first), or the one with the most repeats if the best has only one; and what to say of it."""
+    best, of_best = found[0]
+    if of_best.n > 1 or len(found) == 1:
+        return best, _too_few(best, of_best.n)
+    chosen, of_chosen = max(found, key=lambda pair: pair[1].n)  # of equals the better one
+    if of_chosen.n < 2:
+        return best, "no variant has two repeats, so there is no verdict: run them with more seeds"
+    return chosen, (
+        f"{best.label} is the best but has one repeat, which carries no verdict; "
+        f"the reference is {chosen.label}, which has the most ({of_chosen.n})"
     )
+
+
+def _too_few(group: Group, repeats: int) -> str:
+    if repeats > 1:
+        return ""
+    return f"{group.label} has one repeat, so nothing can be judged against it: run it with more seeds"
 
 
 def shown(estimate: Estimate | None) -> str:

@@ -106,9 +106,29 @@ def _diff_traces(
 
     found = difference(load_trace(_trace_of(a)), load_trace(_trace_of(b)), by=by, smallest=smallest)
     if as_json:
-        print_json({**asdict(found), "changes": [asdict(change) for change in found.changes]})
+        print_json(asdict(found))
     else:
+        _say_options(found)
         _show(found, by=by, top=top, show_all=show_all)
+
+
+def _say_options(found: Difference) -> None:
+    from luxmeter.render.plain import one_line
+    from luxmeter.render.tables import cell, print_table
+
+    if not found.options:
+        return
+    sys.stdout.write("A and B were traced with different options: their numbers may not compare.\n")
+    rows = [
+        [
+            f"  {c.name}",
+            *(one_line(", ".join(v) if isinstance(v, list) else cell(v)) for v in (c.a, c.b)),
+            c.touches,
+        ]
+        for c in found.options
+    ]
+    print_table(["  option", "A", "B", "touches"], rows)
+    sys.stdout.write("\n")
 
 
 def _show(found: Difference, *, by: str, top: int, show_all: bool) -> None:

@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
                 correction=correction, paired=paired, alpha=alpha, power=power, matters=matters,  # type: ignore[arg-type]
             )  # fmt: skip
             if as_json:
-                facts = {"metric": table.metric, "reference": table.reference.label}
+                facts = {"metric": table.metric, "reference": table.reference.label, "note": table.note}
                 print_json(
                     {**facts, "correction": table.correction, "tests": table.tests, "rows": table.records()}
                 )

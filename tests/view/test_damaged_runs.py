@@ -197,7 +197,7 @@ def damage(run: Path, chance: random.Random) -> str:
 # -- what must hold ---------------------------------------------------------------------------------------------------
 
 
-def check(lab: Lab, victim: str, others: list[str]) -> str:
+def check(lab: Lab, victim: str, others: list[str], *, pages: bool = True) -> str:
     """Everything that users do with a lab; returns the victim's state. Only the victim itself may say no, and clearly."""
     assert lab.reindex() == 3
     rows = {row.id: row for row in lab.runs()}
@@ -220,9 +220,11 @@ def check(lab: Lab, victim: str, others: list[str]) -> str:
     kept = [find_run(other, lab=lab) for other in others]
     for run in kept:
         assert describe(run)["metrics"]
-        write_page(run, io.StringIO(), width=100, system=True)
-    write_diff(*diff_runs(*kept), io.StringIO(), full=True, system=True)
-    assert curves.plot([run.stored for run in kept], ["loss"]).charts
+        if pages:
+            write_page(run, io.StringIO(), width=100, system=True)
+    if pages:
+        write_diff(*diff_runs(*kept), io.StringIO(), full=True, system=True)
+        assert curves.plot([run.stored for run in kept], ["loss"]).charts
     groups = find_repeats(lab, "name = mnist")
     assert {member.id for group in groups for member in group.members} >= set(others)
     ExperimentViewer(lab).backtracking("ckpt")
@@ -291,7 +293,7 @@ def trial(seed: int, template: tuple[Path, str, list[str]], place: Path, command
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LuxmeterWarning)
-            state = check(lab, victim, others)
+            state = check(lab, victim, others, pages=seed % 4 == 0)
             if seed % 8 == 0:
                 check_commands(victim, others, state, lambda *words: command(folder, *words))
             return state

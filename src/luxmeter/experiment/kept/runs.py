@@ -79,7 +79,7 @@ class Runs(Sequence[KeptRun]):
                     try:
                         points = run.metric(key).to_pandas()
                     except StoreError as error:  # damaged since: the others are there all the same
-                        warn_once(error.slug, error.what, "Its points are not among these.", key=run.id)
+                        warn_once("table-damaged", error.what, "Its points are not among these.", key=run.id)
                         continue
                     points.insert(0, "key", key)
                     points.insert(0, "run", run.id)

@@ -18,6 +18,10 @@ import pyarrow as pa
 from luxmeter.experiment.recording.output_file import LOGS_FOLDER, OUTPUT, left_out_line, output_tails
 from luxmeter.files import read_json
 from luxmeter.store import Run
+from luxmeter.store.blobs import blob_path
+from luxmeter.store.checked import damaged
+from luxmeter.store.layout import TABLES, is_named
+from luxmeter.store.segments import reading
 
 FORMAT = 1
 COMMAND, CODE, RANDOM, CHILDREN, ENDING = (
@@ -118,43 +122,69 @@ class Ending:
 
 def read_command(run: Run) -> Command | None:
     """How the run's program was started; None if the run keeps no such record."""
-    found = read_json(run.folder / FILES_FOLDER / COMMAND)
+    found = _read(run, COMMAND, vars(Command()) | {"argv": [], "script": "", "module": "", "seed": 0})
     if found is None:
         return None
-    known = {name: found[name] for name in Command.__dataclass_fields__ if name in found}
-    return Command(**{**known, "argv": tuple(found.get("argv", ()))})
+    known = {name: found[name] for name in Command.__dataclass_fields__ if found.get(name) is not None}
+    return Command(**{**known, "argv": tuple(map(str, found.get("argv") or ()))})
 
 
 def read_code(run: Run) -> Code | None:
     """The code that ran; None if the run keeps none."""
-    found = read_json(run.folder / FILES_FOLDER / CODE)
+    found = _read(run, CODE, {"root": "", "files": {}, "git": {}, "keycode": []})
     if found is None:
         return None
-    return Code(found["root"], dict(found["files"]), found.get("git"), tuple(found.get("keycode", ())))
+    files, keycode = found.get("files") or {}, found.get("keycode") or []
+    if not all(isinstance(name, str) for name in files.values()) or not all(
+        isinstance(k, dict) for k in keycode
+    ):
+        raise damaged(run.folder / FILES_FOLDER / CODE, "its files are not names of content")
+    git = found.get("git")
+    if git is not None:
+        _typed(run.folder / FILES_FOLDER / CODE, git, {**_GIT, "left_out": []})
+    return Code(found.get("root") or "", files, git, tuple(keycode))
+
+
+_GIT = dict.fromkeys(("tree", "snapshot", "ref", "commit", "branch", "diff"), "")
 
 
 def read_random(run: Run) -> dict[str, Any] | None:
     """The random state at the start (`start_state.restore` goes back to it); None if the run keeps none."""
-    found: dict[str, Any] | None = read_json(run.folder / FILES_FOLDER / RANDOM)
-    return found
+    return _read(run, RANDOM, {})
 
 
 def read_ending(run: Run) -> Ending | None:
     """How the program left the run; None while it runs, or if it was lost."""
-    found = read_json(run.folder / FILES_FOLDER / ENDING)
+    found = _read(run, ENDING, {"exit_code": 0, "signal": ""})
     status = run.status
     if found is None or status["ended_ns"] is None:
         return None
     return Ending(status["state"], found.get("exit_code"), found.get("signal"), status["error"])
 
 
+def _read(run: Run, name: str, usual: Mapping[str, Any]) -> dict[str, Any] | None:
+    """One of the records; each value has the type of the usual one, or is None. Else the run is damaged there."""
+    path = run.folder / FILES_FOLDER / name
+    found = read_json(path)
+    return None if found is None else _typed(path, found, usual)
+
+
+def _typed(path: Path, found: Any, usual: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise damaged(path, "it holds no names with values")
+    for key, example in usual.items():
+        if not isinstance(found.get(key), type(example) | None):
+            raise damaged(path, f"its {key!r} is no {type(example).__name__}")
+    return found
+
+
 def read_children(run: Run) -> list[str]:
     """The ids of the runs that were begun inside this one, in that order."""
     try:
-        lines = (run.folder / FILES_FOLDER / CHILDREN).read_text(encoding="utf-8").split()
+        lines = (run.folder / FILES_FOLDER / CHILDREN).read_text(encoding="utf-8", errors="replace").split()
     except OSError:
         return []
-    return list(dict.fromkeys(lines))
+    return list(dict.fromkeys(line for line in lines if is_named("run", line)))
 
 
 def log_text(run: Run) -> str:
@@ -182,14 +212,18 @@ def changed_files(run: Run) -> list[FileChange]:
     """What happened to files in the watched folders, in the order it was seen."""
     if FILES_TABLE not in run.tables():
         return []
-    names = FILES_SCHEMA.names
-    return [FileChange(**{name: row[name] for name in names}) for row in run.records(FILES_TABLE)]
+    place = run.folder / TABLES / FILES_TABLE
+    with reading(place):
+        table = run.table(FILES_TABLE, columns=FILES_SCHEMA.names).cast(FILES_SCHEMA.remove_metadata())
+        if any(column.null_count for column in table.columns):
+            raise damaged(place, "a change of a file lacks a part")
+        return [FileChange(**row) for row in table.to_pylist()]
 
 
 def content_path(run: Run, change: FileChange) -> Path | None:
     """Where the content of a file lies that the run made: among its blobs, in its own folder, or still in its place."""
     own = run.folder / FILES_FOLDER / change.part / change.path
-    places = [run.folder / "blobs" / change.sha256[:2] / change.sha256] if change.kept else []
+    places = [blob_path(run.folder, change.sha256)] if change.kept else []
     places += [own, Path(change.folder) / change.path]
     for place in places:
         if (

@@ -86,6 +86,12 @@ def read_blob(run_folder: Path, name: str) -> bytes:
             f"The run in {run_folder} has no blob {name}.",
             "It was removed by hand, or the copy is not whole.",
         ) from None
+    except OSError as error:
+        raise StoreError(
+            "blob-damaged",
+            f"Blob {name} in {run_folder} cannot be read: {error.strerror}.",
+            "Restore it from a copy, or give rights to read it.",
+        ) from error
     if blob_name(body) != name:
         raise StoreError(
             "blob-damaged",

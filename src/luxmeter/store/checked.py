@@ -81,12 +81,18 @@ def read_summary(run_folder: Path) -> dict[str, dict[str, Any]] | None:
     """summary.json: each metric's n, last, last_step, min and max; None if there is none."""
     path = run_folder / layout.SUMMARY
     said = read_json(path)
-    if said is None:
-        return None
+    return None if said is None else check_summary(path, said)
+
+
+def check_summary(path: Path, said: Any) -> dict[str, dict[str, Any]]:
+    """A summary, whether it was kept or made from the table at `path`."""
     tests: dict[str, Test] = {
         "n": _whole, "last": _number, "last_step": _whole, "min": _number, "max": _number,
     }  # fmt: skip
-    return {key: _object(path, summary, tests) for key, summary in _object(path, said, {}).items()}
+    found = _object(path, said, {})
+    if not all(isinstance(key, str) for key in found):
+        raise damaged(path, "a metric has no name")
+    return {key: _object(path, summary, tests) for key, summary in found.items()}
 
 
 def is_begun(folder: Path) -> bool:

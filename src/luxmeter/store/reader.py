@@ -16,7 +16,7 @@ from luxmeter.store.blobs import read_blob
 from luxmeter.store.liveness import Process, is_alive
 from luxmeter.store.marks import Marks
 from luxmeter.store.points import METRIC_SCHEMA, OBJECT_SCHEMA, summarise_table
-from luxmeter.store.segments import Follower, read_segments
+from luxmeter.store.segments import Follower, read_segments, reading
 from luxmeter.store.writer import inside, tables_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ class Run:
         """Each metric's n, last, last_step, min and max."""
         kept = checked.read_summary(self.folder)
         if kept is None:
-            kept = {key: summary.record() for key, summary in summarise_table(self.folder).items()}
+            place = self.folder / layout.TABLES / layout.METRICS
+            with reading(place):
+                made = {key: summary.record() for key, summary in summarise_table(self.folder).items()}
+            kept = checked.check_summary(place, made)
         return kept
 
     def tables(self) -> list[str]:
@@ -110,7 +113,8 @@ class Run:
 
     def records(self, name: str) -> list[dict[str, Any]]:
         """A table as a list of dictionaries."""
-        rows: list[dict[str, Any]] = self.table(name).to_pylist()
+        with reading(self.folder / layout.TABLES / name):
+            rows: list[dict[str, Any]] = self.table(name).to_pylist()
         return rows
 
     def frame(self, name: str) -> pd.DataFrame:
@@ -130,16 +134,18 @@ class Run:
                 f"Run {self.id} has no metric {key!r}.",
                 suggestion(key, self.summary) or f"It has: {', '.join(self.summary) or 'none'}.",
             )
-        return table
+        with reading(self.folder / layout.TABLES / layout.METRICS):
+            return table.cast(pa.schema([METRIC_SCHEMA.field(name) for name in columns]))
 
     def objects(self, key: str | None = None) -> list[dict[str, Any]]:
         """What was logged that is not a number, with its text decoded: text, arrays, histograms, images, files."""
         rows = self.records(layout.OBJECTS)
-        return [
-            {**row, "text": from_json(json.loads(row["text"]))}
-            for row in rows
-            if key is None or row["key"] == key
-        ]
+        with reading(self.folder / layout.TABLES / layout.OBJECTS):
+            return [
+                {**row, "text": from_json(json.loads(row["text"]))}
+                for row in rows
+                if key is None or row["key"] == key
+            ]
 
     def follow(self, name: str = layout.METRICS) -> Follower:
         """A reader of a growing table: each `new()` gives only the rows that came since."""

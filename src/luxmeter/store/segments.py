@@ -116,7 +116,7 @@ def read_segments(
 
     `only=("key", "loss")` gives the rows with that value in that column. Columns that a piece lacks are null.
     """
-    with _reading(folder):
+    with reading(folder):
         return _read(folder, columns, only)
 
 
@@ -165,7 +165,7 @@ def compact(
 
     Segments that another living process may append to are left for a later call. Safe to repeat, and to be killed in.
     """
-    with _reading(folder):
+    with reading(folder):
         return _compact(folder, sort_by, options or {})
 
 
@@ -209,7 +209,7 @@ class Follower:
 
     def new(self) -> pa.Table | None:
         """The new rows, None if there are none."""
-        with _reading(self._folder):
+        with reading(self._folder):
             return self._new()
 
     def _new(self) -> pa.Table | None:
@@ -317,18 +317,19 @@ def _folded(parquet: Path) -> list[tuple[str, int]]:
 
 def check(folder: Path) -> None:
     """Raise StoreError if the beginning of reading a table, its Parquet file's description, shows damage."""
-    with _reading(folder):
+    with reading(folder):
         for parquet in _parquet_files(folder):
             _folded(parquet)
 
 
 @contextmanager
-def _reading(folder: Path) -> Iterator[None]:
+def reading(folder: Path) -> Iterator[None]:
     """Whatever damaged bytes make of the libraries that read them is one kind of error, with the table's name."""
     try:
         yield
     except (LuxmeterError, OSError, MemoryError) as error:
-        if isinstance(error, OSError) and error.errno is None:  # not the disk: Arrow's word for bad content
+        # Without a number it is not the system's word but Arrow's, for bad content.
+        if isinstance(error, IsADirectoryError) or (isinstance(error, OSError) and error.errno is None):
             raise _damaged(folder, str(error)) from error
         raise
     except Exception as error:
@@ -345,7 +346,7 @@ def _damaged(place: Path, why: str) -> StoreError:
 
 def count_rows(folder: Path) -> int:
     """How many rows the table has."""
-    with _reading(folder):
+    with reading(folder):
         live = sum(batch.num_rows for path in _live_segments(folder) for batch, _ in _pieces(path, 0))
         return int(live + sum(pq.read_metadata(path).num_rows for path in _parquet_files(folder)))
 

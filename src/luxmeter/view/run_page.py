@@ -65,10 +65,12 @@ def _command(run: KeptRun) -> str:
 
 
 def _machine(run: KeptRun) -> str:
-    environment = run.environment
-    machine, packages = environment.get("machine", {}), environment.get("packages", {})
-    host = run.stored.identity.get("process", {}).get("host", "")
-    facts = [host, machine.get("processor"), *(machine.get("gpus") or ())]
+    # What a run says it ran on may be anything that somebody put there.
+    said = [run.environment.get(part) for part in ("machine", "packages")]
+    machine, packages = (part if isinstance(part, dict) else {} for part in said)
+    gpus = machine.get("gpus")
+    facts = [run.stored.identity["process"]["host"], machine.get("processor")]
+    facts += gpus if isinstance(gpus, list | tuple) else []
     facts.append(f"python {machine['python']}" if machine.get("python") else "")
     facts += [f"{name} {packages[name]}" for name in ("torch", "mindspore", "numpy") if name in packages]
     return one_line(", ".join(str(fact) for fact in facts if fact))

@@ -286,7 +286,7 @@ def _stderr() -> int | None:
 def _child_of(parent: str, lab: Lab, started_ns: int) -> Run | None:
     """The first run since then that names `parent` as its own."""
     for head in reversed(lab.catalog.select_heads("", limit=200, archived=None)):
-        if head.created_ns >= started_ns:
+        if head.created_ns >= started_ns and head.state != "damaged":
             found = Run(lab.folder / RUNS / head.id, lab.folder)
             if found.identity.get("parent") == parent:
                 return found

@@ -150,7 +150,7 @@ class KeptRun:
 
     @property
     def status(self) -> str:
-        """running, finished, failed, interrupted or lost."""
+        """running, finished, failed, interrupted, lost or damaged."""
         return self.stored.state if self.head.state == "running" else self.head.state
 
     @property

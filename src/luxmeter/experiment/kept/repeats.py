@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.described import canonical
-from luxmeter.errors import UsageError, suggestion
+from luxmeter.errors import LuxmeterError, UsageError, suggestion
 from luxmeter.experiment.kept.repeat_stats import Difference, Estimate, difference, estimate
 from luxmeter.experiment.records import SEED_NAMES, SYSTEM, read_code, read_command
 from luxmeter.files import from_json, to_json
@@ -269,7 +269,7 @@ def _seed(flat: dict[str, Any], folder: Path) -> int | None:
             return int(flat[key])
     try:
         command = read_command(Run(folder))
-    except (OSError, KeyError, TypeError, ValueError):
+    except (LuxmeterError, OSError):  # damaged: then nobody knows
         return None
     return command.seed if command is not None else None
 
@@ -282,7 +282,10 @@ def _by_code(members: list[Member]) -> list[tuple[str, list[Member]]]:
     """
     parts: list[tuple[dict[str, str], str, list[Member]]] = []
     for member in sorted(members, key=lambda m: m.created_ns):
-        code = read_code(Run(member.folder))
+        try:
+            code = read_code(Run(member.folder))
+        except (LuxmeterError, OSError):
+            code = None
         files = {} if code is None else code.files
         tree = "" if code is None or files else str((code.git or {}).get("tree") or "")
         for known, known_tree, some in parts:

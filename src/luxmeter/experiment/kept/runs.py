@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from luxmeter.errors import StoreError, UsageError, suggestion
+from luxmeter.errors import StoreError, UsageError, suggestion, warn_once
 from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.experiment.kept.run_query import C, Question, all_of, any_of, equals
 from luxmeter.files import from_json, read_json
@@ -78,7 +78,11 @@ class Runs(Sequence[KeptRun]):
             run = self._kept(row.head)
             for key in keys:
                 if key in row.metrics:
-                    points = run.metric(key).to_pandas()
+                    try:
+                        points = run.metric(key).to_pandas()
+                    except StoreError as error:  # damaged since: the others are there all the same
+                        warn_once("table-damaged", error.what, "Its points are not among these.", key=run.id)
+                        continue
                     points.insert(0, "key", key)
                     points.insert(0, "run", run.id)
                     parts.append(points)

@@ -127,7 +127,7 @@ def _git_tree(run: Run, root: Path, tree: object) -> SourceTree | None:
 def _apart(a: Run, b: Run) -> bool:
     """Whether git names contents in two ways (SHA-1, SHA-256): then trees cannot be held against each other."""
     codes = [records.read_code(run) for run in (a, b)]
-    return len({len(code.git["tree"]) for code in codes if code and code.git}) > 1
+    return len({len(code.git.get("tree") or "") for code in codes if code and code.git}) > 1
 
 
 def _changed(a: SourceTree, b: SourceTree, *, only: set[str] | None = None) -> list[FileDiff]:

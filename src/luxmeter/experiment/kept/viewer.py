@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from luxmeter.errors import StoreError, UsageError
+from luxmeter.errors import LuxmeterError, StoreError, UsageError, warn_once
 from luxmeter.experiment import records
 from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.experiment.kept.run_query import C
@@ -17,7 +17,7 @@ from luxmeter.experiment.kept.runs import find_run, open_lab, runs
 from luxmeter.settings import find_lab
 from luxmeter.store import Lab, Run, RunRow
 from luxmeter.store.layout import RUNS, TABLES
-from luxmeter.store.segments import read_segments
+from luxmeter.store.segments import read_segments, reading
 
 Made = dict[str, list[dict[str, Any]]]  # run id -> files it made
 
@@ -79,7 +79,11 @@ class ExperimentViewer:
         lab = open_lab(self._lab, create=False)
         found: Made = {}
         for head in lab.catalog.select_heads("", archived=None):
-            changes = list(_changes(lab.folder / RUNS / head.id, sha256=sha256, ending=ending))
+            try:
+                changes = list(_changes(lab.folder / RUNS / head.id, sha256=sha256, ending=ending))
+            except LuxmeterError as error:  # this run's table is damaged: the others tell what they made
+                warn_once("table-damaged", error.what, "What that run made is not among these.", key=head.id)
+                continue
             if changes:
                 found[head.id] = changes
         return found
@@ -143,8 +147,14 @@ def _changes(run_folder: Path, *, sha256: str, ending: str) -> Iterable[dict[str
     folder = run_folder / TABLES / records.FILES_TABLE
     if not folder.is_dir():  # most runs of a large lab: not even opened
         return
-    table = read_segments(folder)
-    for row in [] if table is None else table.to_pylist():
+    with reading(folder):
+        table = read_segments(folder)
+        rows = (
+            []
+            if table is None
+            else table.cast(records.FILES_SCHEMA.remove_metadata()).drop_null().to_pylist()
+        )
+    for row in rows:
         if row["event"] == "removed" or (sha256 and row["sha256"] != sha256):
             continue
         if ending and not row["path"].endswith(ending):

@@ -89,8 +89,9 @@ def _chosen(references: list[str], where: str) -> list[Any]:
     try:
         found = [lab.find(reference) for reference in references]
         if where or not references:
-            rows = lab.runs(where, sort="created") if where else lab.runs("", limit=1)
-            found += [Run(lab.folder / layout.RUNS / row.id, lab.folder) for row in rows]
+            rows = lab.runs(where, sort="created") if where else lab.runs("state != damaged", limit=1)
+            whole = [row for row in rows if row.state != "damaged"]
+            found += [Run(lab.folder / layout.RUNS / row.id, lab.folder) for row in whole]
     finally:
         lab.close()
     return list({run.id: run for run in found}.values())

@@ -103,7 +103,18 @@ def test_wrong_words(words: list[str], message: str) -> None:
 
 
 def test_search_and_going_on(own_home: Path) -> None:
-    small = ["--input", "2,3,8,8", "--population", "3", "--score", "naswot", "--params", "20000", "--macs", "1e7"]
+    small = [
+        "--input",
+        "2,3,8,8",
+        "--population",
+        "3",
+        "--score",
+        "naswot",
+        "--params",
+        "20000",
+        "--macs",
+        "1e7",
+    ]
     first = json.loads(run("search", START, *small, "--generations", "1", "--json"))
     assert len(first["history"]) == 1
     assert first["population"][0]["params"] <= 20_000

@@ -118,17 +118,36 @@ def kernels_of(
     case: dict[str, Any], *, dtype: str = "recorded", backward: bool = False, forward: bool = True, seed: int = 0
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The aten kernels one call of a case runs, as cases: those of forward, of backward, or both."""
-    seen = _Kernels()
     call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
     if not backward:
-        with torch.no_grad(), seen:
-            call.run()
-        return [case_to_json(c) for c in seen.cases]
+        return aten_kernels(call)
+    seen = _Kernels()
     before: list[int] = []
     run = backward_of(call, after_forward=lambda: before.append(len(seen.cases)))
     with torch.enable_grad(), seen:
         run()
     return [case_to_json(c) for c in (seen.cases if forward else seen.cases[before[0] :])]
+
+
+def aten_kernels(call: Call) -> list[dict[str, Any]]:
+    """The aten kernels that one forward call runs, as cases."""
+    seen = _Kernels()
+    with torch.no_grad(), seen:
+        call.run()
+    return [case_to_json(c) for c in seen.cases]
+
+
+def onnx_kernels_of(
+    case: dict[str, Any], *, dtype: str = "recorded", threads: int = 1, seed: int = 0
+) -> list[dict[str, Any]] | str:
+    """What ONNX Runtime's profiler tells of the kernels of one case; text is why there are none."""
+    from luxmeter.operators.backends.onnxruntime import kernels
+
+    call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
+    try:
+        return kernels(call, threads=threads)
+    except Unsupported as reason:
+        return str(reason)
 
 
 def versions() -> dict[str, Any]:

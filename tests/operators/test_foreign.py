@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from luxmeter.errors import UsageError
+from luxmeter.errors import LuxmeterWarning, UsageError
 from luxmeter.operators.case import Case, load_operators
 from luxmeter.operators.foreign import load_foreign
 from luxmeter.operators.foreign_text import NotReadable, cases_in, signature_in
@@ -80,6 +80,28 @@ def test_a_bad_line_is_named_and_the_rest_is_kept(tmp_path: Path) -> None:
 def test_text_that_is_no_signature(text: str) -> None:
     with pytest.raises(NotReadable):
         signature_in(text)
+
+
+def test_what_is_left_out_is_said(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = tmp_path / "model.txt"
+    path.write_text(LOG)
+    load_operators(path)
+    assert not recwarn.list
+    path.write_text(
+        LOG + "cnt: 3, ((T([2], f99),), {})\nOperator: no operator!\ncnt: 9, ((T([2], f32),), {})\n"
+    )
+    with pytest.warns(
+        LuxmeterWarning, match=r"3 of 9 inputs .*model.txt, line 13: .*f99.*operators-left-out"
+    ) as said:
+        found = load_operators(path)
+    assert said[0].filename == __file__ and len(found) == 6
+    # Nothing below a line that names no operator is taken for the operator before it.
+    assert next(c for c in found if c.op == "aten.index.Tensor").count == 2
+    events = [{"ph": "X", "name": "aten::relu", "dur": 1}, {"ph": "X", "name": "aten::relu", "ts": 1, "dur": "x"},
+              {"ph": "X", "name": "aten::relu", "ts": 5, "dur": 1, "args": {"Input Dims": [[2]], "Input type": ["float"]}}]  # fmt: skip
+    path.write_text(json.dumps({"traceEvents": events}))
+    with pytest.warns(LuxmeterWarning, match="2 of 3 inputs could not be read.*it has no time"):
+        assert len(load_operators(path)) == 1
 
 
 def test_devices_written_as_text() -> None:

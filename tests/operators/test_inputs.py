@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from luxmeter.errors import UsageError
-from luxmeter.operators.case import Case, case_from_json, case_to_json
-from luxmeter.operators.dtypes import dtype_named, in_dtype
+from luxmeter.operators.case import Case, case_from_json, case_to_json, load_operators
+from luxmeter.operators.dtypes import dtype_named, for_cpu, in_dtype
 from luxmeter.operators.inputs import make_call
 from luxmeter.operators.replay import outputs_of, replay, replay_in_worker
 from luxmeter.operators.resolve import callable_of, is_operator
+from luxmeter.operators.work import bench_one
 from luxmeter.signature import Facts, ListOf, Opaque, Signature, TensorSpec, describe
 from luxmeter.signature_torch import facts_of, module_of
 
@@ -246,3 +248,34 @@ def test_facts_of_odd_tensors() -> None:
     assert facts_of(torch.zeros(2, dtype=torch.float8_e4m3fn)) is None
     big = facts_of(torch.ones(300, 300, 3, dtype=torch.int64))
     assert big == Facts(low=1, high=1)
+
+
+# As GPUs log them: float16 inputs and weights, float32 statistics.
+NORMS = """
+Operator: aten.native_layer_norm_backward.default
+cnt: 2, ((T([4, 8], f16), T([4, 8], f16), [8], T([4, 1], f32), T([4, 1], f32), T([8], f16), T([8], f16), [True, True, True]), {})
+Operator: aten.native_batch_norm_backward.default
+cnt: 1, ((T([4, 8, 3, 3], f16), T([4, 8, 3, 3], f16), T([8], f16), T([8], f16), T([8], f16), T([8], f32), T([8], f32), True, 1e-05, [True, True, True]), {})
+cnt: 1, ((T([4, 8, 3, 3], bf16), T([4, 8, 3, 3], bf16), T([8], bf16), T([8], f32), T([8], f32), T([8], f32), T([8], f32), False, 1e-05, [True, True, True]), {})
+Operator: aten.native_batch_norm.default
+cnt: 1, ((T([4, 8, 3], f16), T([8], f16), T([8], f16), T([8], f32), T([8], f32), True, 0.1, 1e-05), {})
+Operator: aten.native_group_norm_backward.default
+cnt: 1, ((T([4, 8, 3], f16), T([4, 8, 3], f16), T([4, 2], f32), T([4, 2], f32), T([8], f16), 4, 8, 3, 2, [True, True, True]), {})
+"""
+
+
+def test_float_statistics_beside_half_inputs_are_replayed(tmp_path: Path) -> None:
+    (tmp_path / "gpu.txt").write_text(NORMS)
+    for case in load_operators(tmp_path / "gpu.txt"):
+        call = make_call(case)
+        floats = [a.dtype for a in call.args if isinstance(a, torch.Tensor)]
+        assert floats[0] in (torch.float16, torch.bfloat16)  # the inputs as they were logged
+        assert set(floats[-2:]) == {torch.float32} or "group" in case.op  # statistics, and weights with them
+        assert outputs_of(call.run())[0] == str(case.signature.args[0])
+        found = bench_one(case_to_json(case), dtype="recorded", backend="eager", backward=False, threads=1, budget_s=0.0,
+                          target_ci=1.0)  # fmt: skip
+        assert found["status"] in ("ok", "doubtful") and "measured as" in found["reason"], found
+    plain = bare(
+        "aten.native_layer_norm_backward.default", X, X, [5], X[:, :1], X[:, :1], X[0], X[0], [True] * 3
+    )
+    assert for_cpu(plain) is plain  # nothing mixed, nothing changed

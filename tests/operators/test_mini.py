@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,11 @@ import torch
 
 import luxmeter as lux
 from luxmeter.errors import UsageError
+from luxmeter.operators.case import Case
 from luxmeter.operators.mini import bench_model_file
+from luxmeter.operators.mini_work import kernels_of_mini
+from luxmeter.signature import describe
+from luxmeter.signature_torch import module_of
 
 SPEC = """
 model: torch.nn:Linear
@@ -33,6 +38,75 @@ def test_names_take_their_values_from_the_scales(tmp_path: Path) -> None:
     assert all(r.status in ("ok", "doubtful") and r.op == "Linear" for r in result)
     assert result.rows[2].flops == 4 * result.rows[0].flops and result.rows[0].flops >= 2 * 16 * 8
     assert (tmp_path / "out.csv").read_text().count("\n") == 5
+
+
+def test_kernels_have_rows_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "linear.yaml"
+    path.write_text(SPEC.replace(", [bf16, pt]", "") + "kernels: true\n")
+    with_kernels = bench_model_file(path, csv=tmp_path / "out.csv", budget_s=1, quiet=True)
+    aten = [r for r in with_kernels if r.backend == "pt" and "batch=4" in r.scale]
+    assert [(r.kernel, r.signature, r.status in ("ok", "doubtful")) for r in aten] == [
+        ("", "[4,16]", True), ("aten.t.default", "f32[8,16]", True),
+        ("aten.addmm.default", "f32[8], f32[4,16], f32[16,8]", True),
+    ]  # fmt: skip
+    assert all(r.op == "Linear" and r.times_s for r in aten) and len({r.key for r in with_kernels}) == len(
+        with_kernels
+    )
+    place = {"module": "torch.nn", "name": "Linear"}
+    assert kernels_of_mini(place, [16, 8], [[4, 16]], {}, "fp32", backend="compile") == (
+        "compile fuses kernels: they cannot be told apart"
+    )
+    said = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert [r["kernel"] for r in said] == [r.kernel for r in with_kernels] and {r["calls"] for r in said} == {
+        "1"
+    }
+    path.write_text(SPEC + "kernels: 3\n")
+    with pytest.raises(UsageError, match="kernels is 3"):
+        bench_model_file(path)
+
+
+def test_equal_kernels_are_one_row_with_their_number() -> None:
+    found = lux.bench_model(
+        "torch.nn:Flatten",
+        [],
+        [["batch", 3]],
+        {"batch": [2]},
+        [["fp32", "pt"]],
+        kernels=True,
+        budget_s=0.5,
+        quiet=True,
+    )
+    assert (found.rows[0].kernel, found.rows[0].calls) == ("", 1)
+    twice = lux.bench_model(
+        "torch.nn:GRUCell",
+        ["d", "d"],
+        [["batch", "d"]],
+        {"batch": [2], "d": [3]},
+        kernels=True,
+        budget_s=0.5,
+        quiet=True,
+    )
+    counted = {r.kernel: r.calls for r in twice if r.kernel}
+    assert counted["aten.t.default"] == 2 and "aten.t.default x2" in str(twice)
+
+
+@pytest.mark.slow
+def test_kernels_of_onnxruntime() -> None:
+    pytest.importorskip("onnxruntime")
+    found = lux.bench_model(
+        torch.nn.Linear, ["d", "d"], [["batch", "d"]], {"batch": [2], "d": [8]}, [["fp32", "ort"]], kernels=True,
+        budget_s=1, quiet=True,
+    )  # fmt: skip
+    whole, *kernels = found
+    assert whole.status in ("ok", "doubtful") and [r.kernel for r in kernels] == ["onnxruntime.Gemm"]
+    assert kernels[0].n > 4 and "float[2,8]" in kernels[0].signature and "profiler" in kernels[0].reason
+    assert kernels[0].median_us == pytest.approx(sorted(kernels[0].times_s)[kernels[0].n // 2] * 1e6, abs=1)
+    linear = Case("torch.nn.Linear", describe((torch.nn.Linear(8, 4), torch.rand(2, 8)), module=module_of))
+    both = lux.bench(linear, backends=["eager", "onnxruntime"], kernels=True, budget_s=1, quiet=True)
+    assert [(r.backend, r.kernel) for r in both] == [
+        ("eager", ""), ("onnxruntime", ""), ("eager", "aten.t.default"), ("eager", "aten.addmm.default"),
+        ("onnxruntime", "onnxruntime.Gemm"),
+    ]  # fmt: skip
 
 
 def test_a_scripts_own_class_with_integer_inputs(tmp_path: Path) -> None:

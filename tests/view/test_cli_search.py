@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import luxmeter as lux
 from luxmeter.errors import LuxmeterError
 from luxmeter.model.plainnet import PlainNet
 from luxmeter.model.scores import SCORES
@@ -42,9 +43,12 @@ def test_zen(tmp_path: Path) -> None:
     assert told["zen"] == expected.value
     assert told["scores"] == list(expected.scores)
     assert told["params"] == PlainNet(START).get_model_size()
-    assert told["flops"] == PlainNet(START).get_FLOPs(16)
+    # One word for one thing: analyze and model call this number MACs, and about twice of it FLOPs.
+    counted = lux.analyze(PlainNet(START), input_size=(1, 3, 16, 16), backward=False)
+    assert told["macs"] == PlainNet(START).get_FLOPs(16) == counted.macs and "flops" not in told
     assert told["structure"] == START
     text = run("zen", START, *options)
+    assert f"MACs        {counted.macs:,}" in text and f"FLOPs       {counted.macs:,}" not in text
     assert f"Zen score   {expected.value:.2f} ± {expected.precision:.2f} (stationary, 2 x 4 images" in text
     (tmp_path / "net.txt").write_text(START + "\n")
     assert run("zen", str(tmp_path / "net.txt"), *options) == text
@@ -73,7 +77,7 @@ def test_zen_of_any_model(tmp_path: Path) -> None:
     )
     told = json.loads(run("zen", f"{tmp_path}/nets.py:small", "--input", "2,3,8,8", "--json"))
     assert told["params"] == 3 * 4 + 4 + 8
-    assert told["flops"] == 3 * 4 * 64
+    assert told["macs"] == 3 * 4 * 64 and "flops" not in told
     assert "structure" not in told
 
 
@@ -99,7 +103,18 @@ def test_wrong_words(words: list[str], message: str) -> None:
 
 
 def test_search_and_going_on(own_home: Path) -> None:
-    small = ["--input", "2,3,8,8", "--population", "3", "--score", "naswot", "--params", "20000"]
+    small = [
+        "--input",
+        "2,3,8,8",
+        "--population",
+        "3",
+        "--score",
+        "naswot",
+        "--params",
+        "20000",
+        "--macs",
+        "1e7",
+    ]
     first = json.loads(run("search", START, *small, "--generations", "1", "--json"))
     assert len(first["history"]) == 1
     assert first["population"][0]["params"] <= 20_000
@@ -109,7 +124,8 @@ def test_search_and_going_on(own_home: Path) -> None:
     text = run("search", "--resume", first["run"], "--generations", "3", "--top", "2")
     longer = json.loads(run("search", START, *small, "--generations", "3", "--json"))
     assert f"best: {longer['population'][0]['structure']}\n" in text
-    assert "params" in text.splitlines()[0]
+    assert text.splitlines()[0].split()[:4] == ["score", "params", "MACs", "layers"]
+    assert 0 < first["population"][0]["macs"] <= 1e7 and "flops" not in first["population"][0]
     assert (
         json.loads(run("search", "--resume", first["state"], "--generations", "3", "--json"))["population"]
         == (longer["population"])

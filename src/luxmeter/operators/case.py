@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from luxmeter.errors import UsageError, suggestion
+from luxmeter.errors import LuxmeterWarning, UsageError, suggestion
 from luxmeter.files import write_file
 from luxmeter.signature import Signature
 from luxmeter.signature_json import signature_from_json, to_json
@@ -178,6 +179,8 @@ class Operators:
 def load_operators(path: str | Path) -> Operators:
     """The operators in a file: our own format, or one of those that `foreign` reads.
 
+    A warning says how many entries of another tool's file could not be read, and where and why the first.
+
     >>> ops = load_operators("operators.jsonl")  # doctest: +SKIP
     """
     path = Path(path)
@@ -192,7 +195,15 @@ def load_operators(path: str | Path) -> Operators:
     if head is None:
         from luxmeter.operators.foreign import load_foreign
 
-        return load_foreign(path).operators
+        captured = load_foreign(path)
+        if captured.problems:
+            warnings.warn(
+                LuxmeterWarning(
+                    f"{captured.left_out} Mend or remove them if they matter. [operators-left-out]"
+                ),
+                stacklevel=2,
+            )
+        return captured.operators
     if not isinstance(head["version"], int) or head["version"] > VERSION:
         raise UsageError(
             "operators-newer",

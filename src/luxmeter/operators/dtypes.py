@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.operators.case import Case
+from luxmeter.operators.resolve import arguments_of, plain_name
 from luxmeter.signature import (
     SHORT_DTYPES,
     Described,
@@ -57,6 +59,46 @@ def in_dtype(case: Case, dtype: str) -> Case:
         args = (*args[:2], False)
     kwargs = tuple((k, _value(v, name)) for k, v in case.signature.kwargs)
     return replace(case, signature=Signature(args, kwargs, case.signature.ranges))
+
+
+# What a normalization keeps beside its input: weights, and statistics that are running or were saved for backward.
+_BESIDE = (
+    "weight",
+    "bias",
+    "running_mean",
+    "running_var",
+    "save_mean",
+    "save_var",
+    "save_invstd",
+    "mean",
+    "rstd",
+)
+_NORMALIZES = re.compile(r"(batch|layer|group|instance)_norm")
+
+
+def for_cpu(case: Case) -> Case:
+    """The case as a CPU takes it: a GPU's normalization of float16 has float32 statistics beside float16 weights, a CPU's
+    has both in float32 or both in float16. The statistics stay float32, the weights follow.
+    """
+    if not _NORMALIZES.search(plain_name(case.op)):
+        return case
+    beside = {
+        id(v): v for name, v in arguments_of(case).items() if name in _BESIDE and isinstance(v, TensorSpec)
+    }
+    if len({v.dtype for v in beside.values()}) < 2 or not all(
+        v.dtype in _BESIDE_FLOAT32 for v in beside.values()
+    ):
+        return case
+
+    def wide(value: Described) -> Described:
+        return replace(value, dtype="float32") if id(value) in beside else value
+
+    args = tuple(wide(v) for v in case.signature.args)
+    kwargs = tuple((k, wide(v)) for k, v in case.signature.kwargs)
+    return replace(case, signature=replace(case.signature, args=args, kwargs=kwargs))
+
+
+_BESIDE_FLOAT32 = ("float32", "float16", "bfloat16")
 
 
 def _value(value: Described, dtype: str) -> Described:

@@ -73,7 +73,7 @@ class Engine:
         """A row for each job; after Ctrl-C, for those that were done."""
         kept = _Kept(self._options.resume)
         machine = environment.collect()
-        self._left.update(j.args["backend"] for j in jobs if j.key not in kept.rows and j.failed is None)
+        self._left.update(j.args["backend"] for j in jobs if j.key not in kept.rows and j.beforehand is None)
         self._least_s = min(_SHORTEST_S, self._options.budget_s / max(1, self._left.total()))
         rows: list[Row] = []
         floor = None
@@ -86,7 +86,7 @@ class Engine:
             for job in progress:
                 progress.note(" ".join(str(job.base[k]) for k in ("op", "dtype", "backend")))
                 known = kept.rows.get(job.key)
-                row = known if known is not None else row_of(job.base, job.failed or self._done(job))
+                row = known if known is not None else row_of(job.base, job.beforehand or self._done(job))
                 rows.append(unscaled(row, job.unscaled) if job.unscaled else row)
                 kept.keep(rows)
             if not progress.interrupted:
@@ -110,7 +110,9 @@ class Engine:
     def _measured(self, job: Job) -> dict[str, Any]:
         backend = job.args["backend"]
         args = {**job.args, "budget_s": self._share(), "target_ci": self._options.target_ci}
-        outcome = self._pools.of(backend).run(self._work, args, timeout_s=self._options.patience_s)
+        outcome = self._pools.of(backend).run(
+            job.work or self._work, args, timeout_s=self._options.patience_s
+        )
         found: dict[str, Any] = {
             "status": outcome.status,
             "reason": outcome.reason.strip().partition("\n")[0],
@@ -132,7 +134,8 @@ class Engine:
 
     def _noise_floor(self, jobs: Sequence[Job], rows: list[Row]) -> float | None:
         """Some rows once more, at the end: the largest difference to what they gave before."""
-        good = [(j, r) for j, r in zip(jobs, rows, strict=True) if r.status in MEASURED and r.n > 1]
+        good = [(j, r) for j, r in zip(jobs, rows, strict=True)
+                if r.status in MEASURED and r.n > 1 and j.beforehand is None]  # fmt: skip
         if not good:
             return None
         places = sorted({round(i) for i in np.linspace(0, len(good) - 1, _AGAIN)})

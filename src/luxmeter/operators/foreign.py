@@ -32,6 +32,14 @@ class Captured:
     entries: int
     problems: tuple[Problem, ...] = ()
 
+    @property
+    def left_out(self) -> str:
+        """A sentence about what could not be read; empty if there is nothing."""
+        if not self.problems:
+            return ""
+        first = self.problems[0]
+        return f"{len(self.problems)} of {self.entries} inputs could not be read; the first: {first.place}: {first.why}."
+
 
 def load_foreign(path: str | Path) -> Captured:
     """Read a file of any of the known kinds; a file of which nothing can be read is an error naming the first place."""

@@ -49,8 +49,9 @@ def chrome_cases(events: Sequence[Any], *, source: str) -> Found:
     calls = [
         e for e in events
         if isinstance(e, dict) and e.get("ph") == "X" and str(e.get("name", "")).startswith("aten::")
-        and isinstance(e.get("ts"), int | float)
     ]  # fmt: skip
+    yield from ((str(e["name"]), NotReadable("it has no time")) for e in calls if not _timed(e))
+    calls = list(filter(_timed, calls))
     calls.sort(key=lambda e: (str(e.get("tid")), e["ts"], -float(e.get("dur", 0))))
     thread, end = None, 0.0
     for event in calls:
@@ -63,6 +64,10 @@ def chrome_cases(events: Sequence[Any], *, source: str) -> Found:
             yield place, _chrome_case(event, round(duration * 1000), source)
         except NotReadable as problem:
             yield place, problem
+
+
+def _timed(event: dict[str, Any]) -> bool:
+    return isinstance(event.get("ts"), int | float) and isinstance(event.get("dur", 0), int | float)
 
 
 def _chrome_case(event: dict[str, Any], total_ns: int, source: str) -> Case:

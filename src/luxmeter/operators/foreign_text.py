@@ -65,6 +65,8 @@ def cases_in(lines: Iterator[str], *, source: str) -> Iterator[tuple[int, Case |
         if found := OPERATOR.match(line):
             op = found.group(1)
             continue
+        if line.startswith("Operator:"):  # what follows is not the operator's before
+            op = None
         try:
             yield number, _case(op, line, source)
         except NotReadable as problem:
@@ -73,6 +75,8 @@ def cases_in(lines: Iterator[str], *, source: str) -> Iterator[tuple[int, Case |
 
 def _case(op: str | None, line: str, source: str) -> Case:
     counted = _COUNT.match(line)
+    if line.startswith("Operator:"):
+        raise NotReadable(f"it names no operator: {line[:60]!r}")
     if counted is None:
         raise NotReadable(f"it does not begin with 'cnt: N,': {line[:60]!r}")
     if op is None:

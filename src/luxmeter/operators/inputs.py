@@ -13,6 +13,7 @@ import torch
 
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case
+from luxmeter.operators.dtypes import for_cpu
 from luxmeter.operators.needs import Need, Needs, needs_of
 from luxmeter.operators.rebuild import rebuilt
 from luxmeter.operators.resolve import (
@@ -59,7 +60,7 @@ class Call:
 
 def make_call(case: Case, *, seed: int = 0, device: str = "cpu") -> Call:
     """The case as a call with made-up inputs on `device`; the same seed gives the same inputs."""
-    case = adapted(case)
+    case = adapted(case) if torch.device(device).type != "cpu" else for_cpu(adapted(case))
     function = callable_of(case.op)
     needs = iter(_needs_in_order(case))
     generator = torch.Generator().manual_seed(seed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from luxmeter.errors import UsageError
-from luxmeter.isolate import Pool
+from luxmeter.isolate import Outcome, Pool
 from luxmeter.operators.backends import BACKENDS
 from luxmeter.operators.case import Case, Operators, case_from_json, case_to_json
 from luxmeter.operators.dtypes import dtype_named
@@ -19,15 +19,16 @@ from luxmeter.operators.scales import check_names, scaled, sweep
 
 @dataclass(frozen=True)
 class Job:
-    """One row to be: what names it, and what the worker needs. `failed` is set if that is known beforehand.
+    """One row to be: what names it, and what the worker needs. `beforehand` is what it gives, where that is known already.
 
-    `unscaled` says which of the sizes that were asked for it does not have.
+    `work` names the worker's function, where it is another one than the other jobs'. `unscaled` says which of the sizes that were asked for it does not have.
     """
 
     base: dict[str, Any]
     args: dict[str, Any] = field(repr=False)
-    failed: dict[str, Any] | None = None
+    beforehand: dict[str, Any] | None = None
     unscaled: str = ""
+    work: str = ""
 
     @property
     def key(self) -> str:
@@ -67,8 +68,8 @@ def jobs_of(ops: Operators, options: BenchOptions, pool: Pool | None) -> Iterato
                 continue
             seen.add(tuple(found.sizes.items()))
             for job in _jobs_at(found.case, name, found.sizes, options, None if found.failed else pool):
-                failed = {"status": "unscaled", "reason": found.failed} if found.failed else job.failed
-                yield replace(job, failed=failed, unscaled=found.lacking)
+                known = {"status": "unscaled", "reason": found.failed} if found.failed else job.beforehand
+                yield replace(job, beforehand=known, unscaled=found.lacking)
 
 
 def _jobs_at(
@@ -101,26 +102,56 @@ def _kernel_jobs(
     pool: Pool, case: Case, name: str, sizes: dict[str, int], dtype: str, device: str, threads: int,
     options: BenchOptions,
 ) -> Iterator[Job]:  # fmt: skip
-    """A job for each aten kernel that one call runs (backward's too, if that is measured)."""
+    """A job for each aten kernel that one call runs (backward's too, if that is measured), and for each of ONNX Runtime's."""
+    asked = {"case": case_to_json(case), "dtype": dtype, "seed": options.seed}
     outcome = pool.run(
         "luxmeter.operators.work:kernels_of",
-        {"case": case_to_json(case), "dtype": dtype, "backward": options.backward, "seed": options.seed},
+        {**asked, "backward": options.backward},
         timeout_s=options.patience_s,
     )
     whole = _job(case, name, sizes, dtype, "eager", device, threads, options)
+    yield from aten_kernel_jobs(whole, outcome)
+    if "onnxruntime" in options.backends and not options.backward:
+        own = _job(case, name, sizes, dtype, "onnxruntime", device, threads, options)
+        outcome = pool.run(
+            "luxmeter.operators.work:onnx_kernels_of",
+            {**asked, "threads": threads},
+            timeout_s=options.patience_s,
+        )
+        yield from onnx_kernel_jobs(own, outcome)
+
+
+def aten_kernel_jobs(whole: Job, outcome: Outcome) -> Iterator[Job]:
+    """A job for each aten kernel that the worker found in one call of `whole`; equal ones are one, with their number."""
     mark = _short_hash([whole.key, "kernel"])
     if outcome.status != "ok":
-        base = {**whole.base, "kernel": "(its kernels)", "key": mark}
-        yield Job(base, {}, {"status": outcome.status, "reason": outcome.reason.strip().partition("\n")[0]})
+        yield _without_kernels(whole, mark, outcome)
         return
-    forward = replace(options, backward=False)
-    for said in outcome.value:
-        kernel = case_from_json(said)
-        job = _job(kernel, name, sizes, "recorded", "eager", device, threads, forward)
-        yield Job(
-            {**job.base, "op": case.op, "kernel": kernel.op, "dtype": dtype, "key": f"{job.key}-{mark}"},
-            job.args,
-        )
+    base = {k: v for k, v in whole.base.items() if k != "mode"}
+    for kernel in Operators(map(case_from_json, outcome.value)):
+        args = {"case": _plain(kernel), "dtype": "recorded", "backend": "eager", "backward": False,
+                "device": base.get("device", "cpu"), "threads": base["threads"], "seed": whole.args.get("seed", 0)}  # fmt: skip
+        named = {"kernel": kernel.op, "calls": kernel.count, "signature": str(kernel.signature),
+                 "key": f"{_short_hash([args, base['scale']])}-{mark}"}  # fmt: skip
+        yield Job({**base, **named}, args, work="luxmeter.operators.work:bench_one")
+
+
+def onnx_kernel_jobs(whole: Job, outcome: Outcome) -> Iterator[Job]:
+    """A row for each kernel of ONNX Runtime, as its own profiler timed it in the runs of the whole graph."""
+    mark = _short_hash([whole.key, "kernel"])
+    if outcome.status != "ok" or isinstance(outcome.value, str):
+        yield _without_kernels(whole, mark, outcome)
+        return
+    for number, found in enumerate(outcome.value):
+        named = {k: found.pop(k) for k in ("kernel", "calls", "signature")}
+        yield Job({**whole.base, **named, "key": f"{mark}-{number}"}, {}, found)
+
+
+def _without_kernels(whole: Job, mark: str, outcome: Outcome) -> Job:
+    said = {"status": outcome.status, "reason": outcome.reason.strip().partition("\n")[0]}
+    if isinstance(outcome.value, str):
+        said = {"status": "unsupported", "reason": outcome.value}
+    return Job({**whole.base, "kernel": "(its kernels)", "key": mark}, {}, said)
 
 
 def _plain(case: Case) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.isolate import Pool
 from luxmeter.operators.dtypes import dtype_named
 from luxmeter.operators.engine import Engine, Pools
-from luxmeter.operators.jobs import Job
+from luxmeter.operators.jobs import Job, aten_kernel_jobs, onnx_kernel_jobs
 from luxmeter.operators.options import BenchOptions
 from luxmeter.operators.rows import BenchResult
 
@@ -32,7 +33,15 @@ _BACKENDS = {
     "onnxruntime": "onnxruntime",
     "compile": "compile",
 }
-_FIELDS = ("model", "model_init_params", "input_params", "input_scales", "job_configs", "integer_inputs")
+_FIELDS = (
+    "model",
+    "model_init_params",
+    "input_params",
+    "input_scales",
+    "job_configs",
+    "integer_inputs",
+    "kernels",
+)
 
 
 def bench_model(
@@ -43,6 +52,7 @@ def bench_model(
     job_configs: Sequence[str | Sequence[str]] = ("fp32", "pt"),
     *,
     integer_inputs: Mapping[int, int | str] | None = None,
+    kernels: bool = False,
     threads: int = 1,
     budget_s: float = 60.0,
     resume: str | Path | None = None,
@@ -52,6 +62,7 @@ def bench_model(
 
     `model` is a class, or `package.module:Class`; `job_configs` are pairs such as ("fp16", "ort"), or one pair's words.
     `integer_inputs` says which inputs are integers below a number or a named scale: {0: "vocabulary"}.
+    `kernels` adds a row for each aten kernel of `pt`, and for each kernel of ONNX Runtime of `ort`.
     `budget_s`, `resume` and Ctrl-C are as for `bench`.
     """
     configs = _configs(job_configs)
@@ -62,7 +73,17 @@ def bench_model(
     jobs = _jobs(place, model_init_params, input_params, integer_inputs or {}, scales, configs, threads)
     with ExitStack() as stack:
         pools = Pools(options, stack, preload="luxmeter.operators.mini_work")
+        if kernels:
+            jobs = _with_kernels(jobs, pools.of("eager"), options.patience_s)
         return Engine("luxmeter.operators.mini_work:bench_mini", options, pools).run(list(jobs))
+
+
+def _with_kernels(jobs: Iterator[Job], pool: Pool, patience_s: float) -> Iterator[Job]:
+    for job in jobs:
+        yield job
+        outcome = pool.run("luxmeter.operators.mini_work:kernels_of_mini", job.args, timeout_s=patience_s)
+        aten = job.args["backend"] == "eager"
+        yield from (aten_kernel_jobs if aten else onnx_kernel_jobs)(job, outcome)
 
 
 def bench_model_file(path: str | Path, *, csv: str | Path | None = None, **settings: Any) -> BenchResult:
@@ -83,7 +104,9 @@ def bench_model_file(path: str | Path, *, csv: str | Path | None = None, **setti
         )
     _check_class(str(said["model"]))
     said["integer_inputs"] = {int(k): v for k, v in said.get("integer_inputs", {}).items()}
-    result = bench_model(**said, **settings)
+    if not isinstance(said.get("kernels", False), bool):
+        raise UsageError("bad-model-spec", f"{path}: kernels is {said['kernels']!r}.", "Write true or false.")
+    result = bench_model(**{**said, **settings})
     if csv is not None:
         result.to_csv(csv)
     return result

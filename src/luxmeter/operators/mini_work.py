@@ -15,7 +15,7 @@ from luxmeter.operators.backends import BACKENDS, Unsupported
 from luxmeter.operators.dtypes import dtype_named
 from luxmeter.operators.inputs import Call
 from luxmeter.operators.timer import measure
-from luxmeter.operators.work import TORCH_BACKENDS, costs_of, differences, memory_peak
+from luxmeter.operators.work import TORCH_BACKENDS, aten_kernels, costs_of, differences, memory_peak
 
 
 def bench_mini(
@@ -24,20 +24,8 @@ def bench_mini(
 ) -> dict[str, Any]:  # fmt: skip
     """Measure one model at one scale in one configuration."""
     torch.set_num_threads(threads)
-    torch.default_generator.manual_seed(0)  # torch.manual_seed imports all of dynamo
-    wanted = getattr(torch, dtype_named(dtype))
-    model = _class(place)(*init)
-    inputs = [
-        torch.randint(0, integers[str(i)], shape) if str(i) in integers else torch.rand(shape)
-        for i, shape in enumerate(shapes)
-    ]
-    model = model.eval() if isinstance(model, torch.nn.Module) else model
     with torch.no_grad():
-        reference = model(*inputs)
-        if isinstance(model, torch.nn.Module):
-            model = model.to(wanted)
-        cast = tuple(t.to(wanted) if t.is_floating_point() else t for t in inputs)
-        call = Call(_run, (model, *cast), {})
+        call, reference = _call(place, init, shapes, integers, dtype)
         found = costs_of(call)
         try:
             prepared = BACKENDS.get(backend)().prepare(call, backward=False, threads=threads)
@@ -68,6 +56,44 @@ def bench_mini(
         "reason": "; ".join(filter(None, [measured.why, judged.note])), "times_s": list(measured.times_s), "ci_low_s": measured.interval.low,
         "ci_high_s": measured.interval.high, "prepare_s": prepared.prepare_s,
     }  # fmt: skip
+
+
+def kernels_of_mini(
+    place: dict[str, str], init: list[int], shapes: list[list[int]], integers: dict[str, int], dtype: str, threads: int = 1,
+    backend: str = "eager",
+) -> list[dict[str, Any]] | str:  # fmt: skip
+    """The aten kernels of one call, as cases; of ONNX Runtime, its kernels with their times. Text is why there are none."""
+    torch.set_num_threads(threads)
+    with torch.no_grad():
+        call, _ = _call(place, init, shapes, integers, dtype)
+        if backend == "eager":
+            return aten_kernels(call)
+        if backend != "onnxruntime":
+            return f"{backend} fuses kernels: they cannot be told apart"
+        from luxmeter.operators.backends.onnxruntime import kernels
+
+        try:
+            return kernels(call, threads=threads)
+        except Unsupported as reason:
+            return str(reason)
+
+
+def _call(
+    place: dict[str, str], init: list[int], shapes: list[list[int]], integers: dict[str, int], dtype: str
+) -> tuple[Call, Any]:
+    """The model in `dtype` with its inputs, and what it gives in fp32."""
+    torch.default_generator.manual_seed(0)  # torch.manual_seed imports all of dynamo
+    wanted = getattr(torch, dtype_named(dtype))
+    model = _class(place)(*init)
+    inputs = [
+        torch.randint(0, integers[str(i)], shape) if str(i) in integers else torch.rand(shape)
+        for i, shape in enumerate(shapes)
+    ]
+    model = model.eval() if isinstance(model, torch.nn.Module) else model
+    reference = model(*inputs)
+    if isinstance(model, torch.nn.Module):
+        model = model.to(wanted)
+    return Call(_run, (model, *(t.to(wanted) if t.is_floating_point() else t for t in inputs)), {}), reference
 
 
 def _run(model: Any, *inputs: Any) -> Any:

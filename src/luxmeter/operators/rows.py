@@ -35,7 +35,7 @@ class Row:
 
     `case` is the same for all scales, dtypes and backends of one recorded case; `prepare_s` is what compiling or
     exporting took; `memory_bytes` the most that was allocated at once during a call. `scale` names the sizes it was
-    measured at; a row that could not take all that were asked for has the status `unscaled`.
+    measured at; `calls` is how often one call runs this kernel; a row that could not take all that were asked for has the status `unscaled`.
     """
 
     op: str
@@ -66,6 +66,7 @@ class Row:
     max_rel_error: float | None = None
     speedup: float | None = None
     kernel: str = ""
+    calls: int = 1
     case: str = ""
     key: str = ""
     times_s: tuple[float, ...] = field(default=(), repr=False)
@@ -319,7 +320,12 @@ def _table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
         return row.status if row.status in ("ok", "doubtful") else f"{row.status}: {row.reason[:46]}"
 
     def name(row: Row) -> str:
-        return row.kernel or (row.op if row.op.startswith("aten.") else row.op.rpartition(".")[2])
+        times = f" x{row.calls}" if row.calls > 1 else ""
+        return (
+            f"{row.kernel}{times}"
+            if row.kernel
+            else (row.op if row.op.startswith("aten.") else row.op.rpartition(".")[2])
+        )
 
     cells: dict[str, Callable[[Row], Any]] = {
         "op": name, "signature": lambda r: short_signature(r.signature), "scale": lambda r: r.scale,

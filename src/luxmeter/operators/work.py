@@ -15,7 +15,7 @@ from luxmeter.flops import cost_of, moved_bytes
 from luxmeter.operators.agreeing import Judged, judge, restorer
 from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward_of, tensors_of
 from luxmeter.operators.case import Case, case_from_json, case_to_json
-from luxmeter.operators.dtypes import in_dtype
+from luxmeter.operators.dtypes import for_cpu, in_dtype
 from luxmeter.operators.inputs import Call, make_call
 from luxmeter.operators.randomness import is_random
 from luxmeter.operators.resolve import adapted
@@ -49,7 +49,8 @@ def bench_one(
     try:
         wait = _waiter(device)
         call = make_call(wanted, seed=seed, device=device)
-        if misfit := misfit_of(wanted, call):
+        fitted = adapted(wanted) if torch.device(device).type != "cpu" else for_cpu(adapted(wanted))
+        if misfit := misfit_of(fitted, call):
             return {"status": "unscaled", "reason": misfit}
         with torch.set_grad_enabled(backward):
             restore = restorer(call)
@@ -91,7 +92,7 @@ def bench_one(
         **found,
         "measured_s": measured_s,
         "status": measured.status,
-        "reason": "; ".join(filter(None, [measured.why, judged.note])),
+        "reason": "; ".join(filter(None, [measured.why, judged.note, _changed(adapted(wanted), fitted)])),
         "times_s": list(measured.times_s),
         "ci_low_s": measured.interval.low,
         "ci_high_s": measured.interval.high,
@@ -102,12 +103,17 @@ def bench_one(
 
 def misfit_of(wanted: Case, call: Call) -> str:
     """How the tensors that would be measured differ from those asked for; empty if they do not."""
-    asked = [
-        str(t)
-        for t in tensors_in(tuple(v for v in _values(adapted(wanted)) if not isinstance(v, ModuleSpec)))
-    ]
+    asked = [str(t) for t in tensors_in(tuple(v for v in _values(wanted) if not isinstance(v, ModuleSpec)))]
     made = [str(t) for t in describe(call.args, call.kwargs).tensors()]
     return "" if asked == made else f"asked for {', '.join(asked)}, would measure {', '.join(made)}"
+
+
+def _changed(wanted: Case, fitted: Case) -> str:
+    return (
+        ""
+        if wanted == fitted
+        else f"a CPU takes no mixed weights and statistics: measured as {fitted.signature}"
+    )
 
 
 def _values(case: Case) -> tuple[Any, ...]:
@@ -118,17 +124,36 @@ def kernels_of(
     case: dict[str, Any], *, dtype: str = "recorded", backward: bool = False, forward: bool = True, seed: int = 0
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The aten kernels one call of a case runs, as cases: those of forward, of backward, or both."""
-    seen = _Kernels()
     call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
     if not backward:
-        with torch.no_grad(), seen:
-            call.run()
-        return [case_to_json(c) for c in seen.cases]
+        return aten_kernels(call)
+    seen = _Kernels()
     before: list[int] = []
     run = backward_of(call, after_forward=lambda: before.append(len(seen.cases)))
     with torch.enable_grad(), seen:
         run()
     return [case_to_json(c) for c in (seen.cases if forward else seen.cases[before[0] :])]
+
+
+def aten_kernels(call: Call) -> list[dict[str, Any]]:
+    """The aten kernels that one forward call runs, as cases."""
+    seen = _Kernels()
+    with torch.no_grad(), seen:
+        call.run()
+    return [case_to_json(c) for c in seen.cases]
+
+
+def onnx_kernels_of(
+    case: dict[str, Any], *, dtype: str = "recorded", threads: int = 1, seed: int = 0
+) -> list[dict[str, Any]] | str:
+    """What ONNX Runtime's profiler tells of the kernels of one case; text is why there are none."""
+    from luxmeter.operators.backends.onnxruntime import kernels
+
+    call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
+    try:
+        return kernels(call, threads=threads)
+    except Unsupported as reason:
+        return str(reason)
 
 
 def versions() -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_a_search_finds_better_ones_within_the_budget() -> None:
         net = PlainNet(candidate.structure, num_classes=10, no_create=True)
         assert (net.get_model_size(), net.get_FLOPs(16), net.get_num_layers()) == (
             candidate.params,
-            candidate.flops,
+            candidate.macs,
             candidate.layers,
         )
         assert candidate.params <= 60_000
@@ -72,9 +72,9 @@ def test_the_same_seed_gives_the_same_search() -> None:
     assert first.population != other.population
 
 
-def test_flops_and_latency_budgets() -> None:
-    tight = search(START, budget=Budget(flops=2e5), options=QUICK, keep=False, quiet=True)
-    assert max(c.flops for c in tight.population) <= 2e5
+def test_macs_and_latency_budgets() -> None:
+    tight = search(START, budget=Budget(macs=2e5), options=QUICK, keep=False, quiet=True)
+    assert max(c.macs for c in tight.population) <= 2e5
     short = replace(QUICK, population=2, generations=1)
     timed = search(START, budget=Budget(latency_s=10.0), options=short, keep=False, quiet=True)
     assert all(c.latency_s is not None and 0 < c.latency_s < 10 for c in timed.population)
@@ -228,6 +228,23 @@ def test_a_search_of_its_own_space(tmp_path: Path) -> None:
     assert longer.state_path is None
 
 
+def test_a_state_of_the_first_format_goes_on(tmp_path: Path) -> None:
+    """Where multiply-adds were called flops."""
+    file, old = tmp_path / "s.json", tmp_path / "old.json"
+    options = replace(OPTIONS, generations=1, score="synflow")
+    budget = replace(BUDGET, macs=1e9)
+    search(START, budget=budget, options=options, state=file, keep=False, quiet=True)
+    text = file.read_text()
+    assert '"macs"' in text and '"best_macs"' in text and "flops" not in text
+    old.write_text(
+        text.replace('"macs"', '"flops"')
+        .replace('"best_macs"', '"best_flops"')
+        .replace('"format": 2', '"format": 1')
+    )
+    goes_on = resume_search(old, generations=2, keep=False, quiet=True)
+    assert goes_on.population == resume_search(file, generations=2, keep=False, quiet=True).population
+
+
 def test_scores_that_are_no_numbers_rank_last() -> None:
     def sometimes(model: nn.Module, *, input_size: tuple[int, ...], seed: int) -> float:
         size = by_params(model, input_size=input_size, seed=seed)
@@ -271,7 +288,7 @@ def test_formulas_of_the_search_are_those_of_the_network() -> None:
             net = PlainNet(START, num_classes=classes, use_se=use_se, no_create=True)
             assert costs_of(START, resolution=20, num_classes=classes, use_se=use_se) == {
                 "params": net.get_model_size(),
-                "flops": net.get_FLOPs(20),
+                "macs": net.get_FLOPs(20),
                 "layers": net.get_num_layers(),
             }
 

@@ -18,10 +18,10 @@ from luxmeter.operators.timer import measure
 
 @dataclass(frozen=True)
 class Budget:
-    """The most a network may cost; None is no limit. `flops` are multiply-adds for one image, as get_FLOPs."""
+    """The most a network may cost; None is no limit. `macs` are multiply-adds for one image, as get_FLOPs."""
 
     params: float | None = None
-    flops: float | None = None
+    macs: float | None = None
     layers: int | None = None
     latency_s: float | None = None
 
@@ -52,7 +52,7 @@ class Candidate:
     structure: str
     score: float
     params: int
-    flops: int
+    macs: int
     layers: int
     latency_s: float | None = field(default=None, compare=False)
 
@@ -62,16 +62,16 @@ class Candidate:
 
 def costs_of(structure: str, *, resolution: int, num_classes: int | None, use_se: bool) -> dict[str, Any]:
     """Parameters, multiply-adds and layers of a structure, by formula."""
-    params = flops = layers = 0
+    params = macs = layers = 0
     channels = 0
     for call in parse_structure(structure):
         one = _block_costs(str(call), resolution, use_se)
-        params, flops, layers = params + one[0], flops + one[1], layers + one[2]
+        params, macs, layers = params + one[0], macs + one[1], layers + one[2]
         resolution, channels = one[3], one[4]
     if num_classes is not None:
         params += (channels + 1) * num_classes
-        flops += channels * num_classes
-    return {"params": params, "flops": flops, "layers": layers}
+        macs += channels * num_classes
+    return {"params": params, "macs": macs, "layers": layers}
 
 
 @functools.lru_cache(maxsize=65536)

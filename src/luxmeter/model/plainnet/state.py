@@ -2,6 +2,7 @@
 
 Format history of the file
 1: format, settings, step, rng, population, seen, evaluated, rejected, nearest, nearest_excess, history, run_id.
+2: multiply-adds are called macs; before, flops.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from luxmeter.errors import CheckpointError, UsageError
 from luxmeter.files import read_json, write_json
 from luxmeter.model.plainnet.candidates import Candidate
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass
@@ -56,7 +57,7 @@ class SearchState:
             "median_score": statistics.median(scores),
             "worst_score": scores[-1],
             "best_params": best.params,
-            "best_flops": best.flops,
+            "best_macs": best.macs,
             "best_layers": best.layers,
             "evaluated": self.evaluated,
             "over_budget": sum(self.rejected.values()),
@@ -129,7 +130,7 @@ def load_state(path: Path, settings: dict[str, Any]) -> SearchState:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    saved = read_json(path)
+    saved = _renamed(read_json(path))
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         seen = (
             "there is no such file"
@@ -142,6 +143,20 @@ def _read(path: Path) -> dict[str, Any]:
             "Give the file that a search wrote, or leave it out to begin anew.",
         )
     return saved
+
+
+def _renamed(saved: Any) -> Any:
+    """A state of format 1 with the names of format 2."""
+    if not isinstance(saved, dict) or saved.get("format") != 1:
+        return saved
+    names = {"flops": "macs", "best_flops": "best_macs"}
+
+    def new(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {names.get(key, key): new(item) for key, item in value.items()}
+        return [new(item) for item in value] if isinstance(value, list) else value
+
+    return {**new(saved), "format": FORMAT}
 
 
 def _flat_pairs(then: Any, now: Any, name: str = "") -> list[tuple[str, Any, Any]]:

@@ -6,18 +6,25 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import re
+import tempfile
 import time
 import warnings
+from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from luxmeter import stats
 from luxmeter.errors import MissingExtraError
 from luxmeter.operators.backends import Prepared, Unsupported, tensors_of
 from luxmeter.operators.inputs import Call
 
+_WARM = 3  # runs of a profile that are not counted
+_MOST_RUNS = 200
 _BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 
 
@@ -50,35 +57,84 @@ class OnnxRuntime:
 
     def prepare(self, call: Call, *, backward: bool, threads: int) -> Prepared:
         """The exported operator in a session of its own, inputs bound once."""
-        try:
-            import onnxruntime as ort
-            import onnxscript  # noqa: F401
-        except ImportError as error:
-            raise MissingExtraError(
-                "onnx-missing", f"The onnxruntime backend needs {error.name}.", 'pip install "luxmeter[onnx]"'
-            ) from error
         if backward:
             raise Unsupported("ONNX Runtime runs forward only")
-        tensors = [t.detach() for t in tensors_of((*call.args, *call.kwargs.values()))]
         start = time.perf_counter()
-        model = _exported(call, tensors)
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 4
-        try:
-            session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            names = [i.name for i in session.get_inputs()]
-            # The exporter drops inputs that nothing reads; the others keep their order and number.
-            feeds = {name: _value(ort, tensors[int(name.rpartition("_")[2])]) for name in names}
-            outputs = [o.name for o in session.get_outputs()]
-            session.run_with_ort_values(outputs, feeds)
-        except Exception as error:
-            raise Unsupported(f"onnxruntime: {_first_line(error)}") from error
+        session, outputs, feeds = _session(call, threads)
 
         def run() -> Any:
             return [_tensor(v) for v in session.run_with_ort_values(outputs, feeds)]
 
         return Prepared(run, time.perf_counter() - start)
+
+
+def kernels(call: Call, *, threads: int, budget_s: float = 0.5) -> list[dict[str, Any]]:
+    """Kernel, signature, calls and times of each kernel of the exported operator, as ONNX Runtime's own profiler says."""
+    with tempfile.TemporaryDirectory() as folder:
+        session, outputs, feeds = _session(call, threads, profile=f"{folder}/profile")
+        runs, deadline = 1, time.perf_counter() + budget_s
+        while runs < _WARM + 5 or (runs < _MOST_RUNS and time.perf_counter() < deadline):
+            session.run_with_ort_values(outputs, feeds)
+            runs += 1
+        events = json.loads(Path(session.end_profiling()).read_text())
+    return _kernel_rows(events, runs)
+
+
+def _kernel_rows(events: list[dict[str, Any]], runs: int) -> list[dict[str, Any]]:
+    """Equal kernels of the graph together: the times of each, after the first runs."""
+    nodes: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "Node" and str(event.get("name", "")).endswith("_kernel_time"):
+            nodes[event["name"]].append(event)
+    found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+    for seen in nodes.values():
+        args = seen[0]["args"]
+        shapes = [
+            f"{kind}{size}".replace(" ", "")
+            for one in args.get("input_type_shape", [])
+            for kind, size in one.items()
+        ]
+        times = [event["dur"] / 1e6 for event in seen[_WARM * len(seen) // runs :]]
+        found[f"onnxruntime.{args['op_name']}", ", ".join(shapes)].append(times)
+    rows = []
+    for (kernel, signature), each in found.items():
+        times = [t for one in each for t in one]
+        interval = stats.median_interval(times)
+        rows.append({
+            "kernel": kernel, "signature": signature, "calls": len(each), "status": "ok", "times_s": times,
+            "ci_low_s": interval.low, "ci_high_s": interval.high,
+            "reason": "timed by ONNX Runtime's profiler, in whole microseconds",
+        })  # fmt: skip
+    return rows
+
+
+def _session(call: Call, threads: int, *, profile: str = "") -> tuple[Any, list[str], dict[str, Any]]:
+    """A session with the operator, the names of its outputs and its inputs; it has run once."""
+    try:
+        import onnxruntime as ort
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "onnx-missing", f"The onnxruntime backend needs {error.name}.", 'pip install "luxmeter[onnx]"'
+        ) from error
+    tensors = [t.detach() for t in tensors_of((*call.args, *call.kwargs.values()))]
+    model = _exported(call, tensors)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    if profile:
+        options.enable_profiling = True
+        options.profile_file_prefix = profile
+    try:
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        names = [i.name for i in session.get_inputs()]
+        # The exporter drops inputs that nothing reads; the others keep their order and number.
+        feeds = {name: _value(ort, tensors[int(name.rpartition("_")[2])]) for name in names}
+        outputs = [o.name for o in session.get_outputs()]
+        session.run_with_ort_values(outputs, feeds)
+    except Exception as error:
+        raise Unsupported(f"onnxruntime: {_first_line(error)}") from error
+    return session, outputs, feeds
 
 
 def _exported(call: Call, tensors: list[torch.Tensor]) -> bytes:

@@ -46,7 +46,9 @@ def register(app: typer.Typer) -> None:
         device: str = typer.Option("cpu", "--device", help="cpu,cuda."),
         threads: str = typer.Option("1", "--threads", help="Numbers of threads: 1,2."),
         backward: bool = typer.Option(False, "--backward", help="Forward and backward."),
-        kernels: bool = typer.Option(False, "--kernels", help="Also a row for each aten kernel."),
+        kernels: bool = typer.Option(
+            False, "--kernels", help="Also a row for each kernel: of aten, and of ONNX Runtime."
+        ),
         budget: float = typer.Option(60.0, "--budget", min=0.0, help="Seconds for all of it."),
         target: float = typer.Option(
             0.02, "--target-ci", help="How well a median is to be known, as a share of it."
@@ -77,9 +79,12 @@ def register(app: typer.Typer) -> None:
         _check_outputs(out, plot)
         if any(Path(s).suffix.lower() in _SPECS for s in sources):
             chosen_here = {"--scale": scale, "--dim": names, "--dtypes": dtypes, "--backends": backends, "--name": name,
-                           "--module": module, "--top": top, "--kernels": kernels, "--backward": backward,
+                           "--module": module, "--top": top, "--backward": backward,
                            "--python": python}  # fmt: skip
-            result = _mini(sources, {k for k, v in chosen_here.items() if v}, budget_s=budget, resume=resume)
+            more = {"kernels": True} if kernels else {}
+            result = _mini(
+                sources, {k for k, v in chosen_here.items() if v}, budget_s=budget, resume=resume, **more
+            )
         else:
             from luxmeter import bench as bench_operators
             from luxmeter.view.cli.ops import chosen
@@ -115,7 +120,7 @@ def _finish(result: BenchResult, out: list[Path], *, plot: str, as_json: bool, r
         raise typer.Exit(130)
 
 
-def _mini(sources: list[str], chosen_here: set[str], *, budget_s: float, resume: Path | None) -> BenchResult:
+def _mini(sources: list[str], chosen_here: set[str], **settings: Any) -> BenchResult:
     from luxmeter.operators.mini import bench_model_file
 
     if len(sources) > 1 or chosen_here:
@@ -125,7 +130,7 @@ def _mini(sources: list[str], chosen_here: set[str], *, budget_s: float, resume:
             f"A mini-model's file says all that is to be measured; {other} does not go with it.",
             "Write it into the file (input_scales, job_configs), and give that file alone.",
         )
-    return bench_model_file(sources[0], budget_s=budget_s, resume=resume)
+    return bench_model_file(sources[0], **settings)
 
 
 def _check_outputs(out: list[Path], plot: str) -> None:

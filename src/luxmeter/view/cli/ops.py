@@ -73,11 +73,7 @@ def operators_from(source: str) -> Operators:
 
     captured = load_foreign(path)
     if captured.problems:
-        first = captured.problems[0]
-        sys.stderr.write(
-            f"{len(captured.problems)} of {captured.entries} inputs in {source} could not be read; "
-            f"the first: {first.place}: {first.why}\n"
-        )
+        sys.stderr.write(f"{captured.left_out}\n")
     return captured.operators
 
 

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         ctx: typer.Context,
         start: str = typer.Argument("", help="The structure string to start from, or a file that holds one."),
         params: float | None = typer.Option(None, help="Most parameters: 1e6."),
-        flops: float | None = typer.Option(None, help="Most multiply-adds of one image: 400e6."),
+        macs: float | None = typer.Option(None, help="Most MACs (multiply-adds) of one image: 400e6."),
         layers: int | None = typer.Option(None, help="Most sub-layers."),
         latency_ms: float | None = typer.Option(
             None, help="Longest forward pass of one image on this machine."
@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
             latency_s = None if latency_ms is None else latency_ms / 1e3
             result = plainnet.search(
                 structure_text(start).strip(),
-                budget=plainnet.Budget(params=params, flops=flops, layers=layers, latency_s=latency_s),
+                budget=plainnet.Budget(params=params, macs=macs, layers=layers, latency_s=latency_s),
                 options=plainnet.SearchOptions(
                     population=population,
                     generations=16 if generations is None else generations,
@@ -127,12 +127,12 @@ def _show(result: SearchResult, *, top: int, as_json: bool) -> None:
         )
         return
     timed = any(candidate.latency_s is not None for candidate in result.population)
-    columns = ["score", "params", "FLOPs", "layers", *(["latency ms"] if timed else [])]
+    columns = ["score", "params", "MACs", "layers", *(["latency ms"] if timed else [])]
     rows = [
         [
             round(c.score, 2),
             c.params,
-            c.flops,
+            c.macs,
             c.layers,
             *([round((c.latency_s or 0) * 1e3, 3)] if timed else []),
         ]

@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
         sys.stdout.write(
             f"{_TITLES[score]:10}  {found.value:.2f}{width} ({how}{images} of {size[2]}x{size[3]}, seed {seed})\n"
             f"parameters  {facts['params']:,}\n"
-            f"FLOPs       {facts['flops']:,} (multiply-adds of one image)\n"
+            f"MACs        {facts['macs']:,} (multiply-adds of one image; FLOPs are twice as many, and the element-wise work)\n"
         )
 
 
@@ -138,4 +138,4 @@ def facts_of(net: nn.Module, size: tuple[int, ...]) -> dict[str, int | str]:
 
     cost = analyze(net, input_size=(1, *size[1:]), backward=False)
     structure = {"structure": str(net)} if isinstance(net, PlainNet) else {}
-    return {"params": cost.params, "flops": cost.macs, **structure}
+    return {"params": cost.params, "macs": cost.macs, **structure}

@@ -64,7 +64,7 @@ def kept_points(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("bad", [{"key": k} for k in BAD_KEYS] + [{"step": s} for s in BAD_STEPS]
-                         + [{"value": v} for v in BAD_VALUES], ids=repr)  # fmt: skip
+                         + [{"value": v} for v in BAD_VALUES], ids=lambda bad: next(iter(bad)))  # fmt: skip
 @pytest.mark.parametrize("way", ["log", "metric"])
 def test_a_bad_point_is_refused_at_the_call_and_costs_no_other(
     lab: Lab, bad: dict[str, Any], way: str

@@ -9,8 +9,24 @@ from typing import Any, TypeAlias
 
 from luxmeter.calls.core._pykeys import ATTRIBUTES, EXCHANGE, HASH, IDENTITY, KEY, OPAQUE, KeyMaker
 from luxmeter.calls.core._pystate import (
-    CALL, COMPLETED, EVENT_SIZE, FIRST, HISTOGRAM_BUCKETS, INSIDE, OWN, RAISED, SECTION, SPAN, SPANNED,
-    Buffers, Callable_, Instances, Ranges, Span, Thread_, holding,
+    CALL,
+    COMPLETED,
+    EVENT_SIZE,
+    FIRST,
+    HISTOGRAM_BUCKETS,
+    INSIDE,
+    OWN,
+    RAISED,
+    SECTION,
+    SPAN,
+    SPANNED,
+    Buffers,
+    Callable_,
+    Instances,
+    Ranges,
+    Span,
+    Thread_,
+    holding,
 )  # fmt: skip
 from luxmeter.calls.core._pywrap import PlainWrapper, PropertyWrapper, Wrapper
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from luxmeter.calls import aliases, children, frameworks
+from luxmeter.calls import aliases, children, frameworks, survivors
 from luxmeter.calls.aside import Aside, Stretch
 from luxmeter.calls.bindings import ABSENT, Binding
 from luxmeter.calls.filters import Filter
@@ -167,7 +167,8 @@ class Patcher:
 
             original = spawn.get_preparation_data
             self.spawned = children.Spawned(original, token)
-            self.bind(Binding(vars(spawn), "get_preparation_data", original, self.spawned))
+            self._bindings.append(Binding(vars(spawn), "get_preparation_data", original, self.spawned))
+            self._bindings[-1].put()
 
     def arrived(self, name: str) -> None:
         """A framework was imported while the stand-ins are in place: it gets its own. Another trace's business: not."""
@@ -194,8 +195,11 @@ class Patcher:
         finally:
             for binding in reversed(self._bindings):
                 binding.take()
+                del binding  # and with it the last stand-in
             self._bindings.clear()
             self._take_strays()
+            self._stand_ins.clear()
+            survivors.put_back(self._ours)
             with _lock:
                 if _installed is self:
                     _installed = None

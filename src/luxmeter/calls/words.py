@@ -164,6 +164,8 @@ class Words:
         self._described.clear()
         self._told.clear()
         self.threads.clear()
+        if "facts" in self._describer:
+            self._describer["facts"].skipped = 0
 
     def _first(self, kind: str, number: int) -> bool:
         if (kind, number) in self._told:

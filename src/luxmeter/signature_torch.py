@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,11 @@ Values = npt.NDArray[Any]
 class Looks:
     """Looks at values of arguments within bounds: so many a signature, so much time in all."""
 
-    def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
-        self._clock, self._began_ns = clock, clock()
+    def __init__(
+        self, clock: Callable[[], int] = perf_counter_ns, used: Callable[[], int] = thread_time_ns
+    ) -> None:
+        """`used`: processor time of this thread. By the clock a look would also take the time of other threads."""
+        self._clock, self._used, self._began_ns = clock, used, clock()
         self._spent_ns = 0
         self.skipped = 0  # tensors that were not looked at because a bound was reached
 
@@ -49,14 +52,14 @@ class Looks:
 
         def look(t: torch.Tensor) -> Facts | None:
             nonlocal tensors, values
-            start_ns = self._clock()
-            if not tensors or self._spent_ns > _FREE_NS + (start_ns - self._began_ns) // _SHARE:
+            if not tensors or self._spent_ns > _FREE_NS + (self._clock() - self._began_ns) // _SHARE:
                 self.skipped += 1
                 return None
+            start_ns = self._used()
             found = facts_of(t, most=max(min(values, _MOST_VALUES), _LEAST_VALUES))
             if found is not None:
                 tensors, values = tensors - 1, max(values - min(t.numel(), _MOST_VALUES), 0)
-            self._spent_ns += self._clock() - start_ns
+            self._spent_ns += self._used() - start_ns
             return found
 
         return look

@@ -114,6 +114,73 @@ def test_a_spawned_process_joins(tmp_path: Path):
     assert out.split() == ["2", "2"]
 
 
+def test_children_that_multiprocessing_starts_are_recorded(tmp_path: Path):
+    out = run_script(
+        """
+        import multiprocessing, multiprocessing.spawn
+        from concurrent.futures import ProcessPoolExecutor
+        import torch, luxmeter as lux
+
+        def child(*_):
+            for _ in range(5):
+                torch.relu(torch.ones(3))
+
+        if __name__ == "__main__":
+            before = multiprocessing.spawn.get_preparation_data
+            spawn = multiprocessing.get_context("spawn")
+            with lux.trace() as t:
+                processes = [multiprocessing.get_context(how).Process(target=child) for how in ("spawn", "forkserver")]
+                for process in processes:
+                    process.start()
+                with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+                    pool.submit(child).result()
+                torch.multiprocessing.spawn(child, nprocs=1)
+                for process in processes:
+                    process.join()
+                    assert process.exitcode == 0
+            assert multiprocessing.spawn.get_preparation_data is before
+            print(t.table()["torch.relu"].n, len(t.result.recording.processes), t.result.notes())
+        """,
+        tmp_path,
+    )
+    assert out.split(maxsplit=2) == ["20", "5", "[]\n"]
+
+
+def test_children_that_cannot_be_recorded_are_counted_and_run_as_they_are(tmp_path: Path):
+    out = run_script(
+        """
+        import multiprocessing, os, sys
+
+        def child():
+            sys.exit(3 if "torch" in sys.modules else 0)  # what records nothing loads nothing
+
+        def failing():
+            import torch
+            torch.ones(2)
+
+        def run(function):
+            process = multiprocessing.get_context("spawn").Process(target=function)
+            process.start()
+            process.join()
+            print(process.exitcode)
+
+        if __name__ == "__main__":
+            import torch, luxmeter as lux
+            with lux.trace() as t:
+                run(child)
+                core = os.environ["LUXMETER_CORE"]
+                os.environ["LUXMETER_CORE"] = "nonsense"
+                run(failing)
+                os.environ["LUXMETER_CORE"] = core
+            print(t.result.notes())
+        """,
+        tmp_path,
+    )
+    first, second, said = out.splitlines()
+    assert (first, second) == ("0", "0")
+    assert "1 of 2 spawned processes could not be recorded: UsageError" in said and "nonsense" in said
+
+
 def test_a_token_without_a_trace_starts_nothing():
     assert session.start_in_child(None) is None
 

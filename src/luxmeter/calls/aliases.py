@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from types import FunctionType, ModuleType
+from types import FunctionType, GetSetDescriptorType, ModuleType
 from typing import Any
 
 from luxmeter.calls.core import load
@@ -19,6 +19,16 @@ def namespaces() -> Iterator[tuple[str, dict[str, Any]]]:
     for name, module in list(sys.modules.items()):
         if issubclass(type(module), ModuleType):
             yield name, object.__getattribute__(module, "__dict__")
+
+
+def attributes_of(value: Any) -> dict[str, Any] | None:
+    """The dictionary of an instance, without running code of its class: a property of that name is passed over."""
+    for base in type.__dict__["__mro__"].__get__(type(value)):
+        place = type.__dict__["__dict__"].__get__(base).get("__dict__")
+        if type(place) is GetSetDescriptorType and base is not type:
+            found = place.__get__(value)
+            return found if type(found) is dict else None
+    return None
 
 
 def bound(objects: dict[int, Any]) -> Iterator[tuple[dict[str, Any], str, Any]]:

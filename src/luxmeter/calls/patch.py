@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from luxmeter.calls import aliases, frameworks
+from luxmeter.calls import aliases, children, frameworks, survivors
 from luxmeter.calls.aside import Aside, Stretch
 from luxmeter.calls.bindings import ABSENT, Binding
 from luxmeter.calls.filters import Filter
@@ -128,6 +128,7 @@ class Patcher:
         self._ours: dict[int, tuple[Any, Any]] = {}  # id(stand-in) -> (original, stand-in)
         self._imports = AsideImports((*self._frameworks, *awaited), self.aside, awaited, self.arrived)
         self._aside = Aside(self._take_all, self._put_all)
+        self.spawned: children.Spawned | None = None
 
     # -- in and out
 
@@ -146,6 +147,7 @@ class Patcher:
             for framework in self._frameworks.values():
                 self._put(framework)
             sys.meta_path.insert(0, self._imports)
+            self._watch_spawning()
         except BaseException:
             self.remove()
             raise
@@ -156,6 +158,17 @@ class Patcher:
         self._replace_aliases()
         for binding in framework.instances(self):
             self.bind(binding)
+
+    def _watch_spawning(self) -> None:
+        """Children that multiprocessing spawns join the trace."""
+        token = self.words.child_token()
+        if token is not None:
+            from multiprocessing import spawn
+
+            original = spawn.get_preparation_data
+            self.spawned = children.Spawned(original, token)
+            self._bindings.append(Binding(vars(spawn), "get_preparation_data", original, self.spawned))
+            self._bindings[-1].put()
 
     def arrived(self, name: str) -> None:
         """A framework was imported while the stand-ins are in place: it gets its own. Another trace's business: not."""
@@ -182,8 +195,11 @@ class Patcher:
         finally:
             for binding in reversed(self._bindings):
                 binding.take()
+                del binding  # and with it the last stand-in
             self._bindings.clear()
             self._take_strays()
+            self._stand_ins.clear()
+            survivors.put_back(self._ours)
             with _lock:
                 if _installed is self:
                     _installed = None
@@ -197,6 +213,8 @@ class Patcher:
         global _lock
         _lock, self._ids_lock = threading.Lock(), threading.Lock()
         self._aside.after_fork()
+        if self.spawned is not None:
+            self.spawned.n = 0
         if self.in_place:
             self._put_all(imported=False)
             for framework in self._frameworks.values():

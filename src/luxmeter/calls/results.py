@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from luxmeter.calls.children import not_joined
 from luxmeter.calls.cost import CostReport
 from luxmeter.calls.reading import Numbers, Recording, read_recording
 from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureWords
@@ -173,7 +174,8 @@ class TraceResult:
 
     def notes(self) -> list[str]:
         """What a reader of the numbers must know: what was lost, merged or never finished."""
-        said = []
+        spawned = sum(process.end.get("spawned", 0) for process in self.recording.processes)
+        said = [*filter(None, [not_joined(self.folder, spawned)])]
         for process in self.recording.processes:
             where = f" in process {process.pid}" if len(self.recording.processes) > 1 else ""
             if not process.complete:

@@ -189,6 +189,7 @@ class Trace:
             "cost": vars(self._cost),
             "setup_ns": self._setup_ns,
             "unlooked": self._words.unlooked,
+            "spawned": self._patcher.spawned.n if self._patcher and self._patcher.spawned else 0,
             "started_at": self._started_at,
             "started_ns": self._started_ns,
             "elapsed_ns": (self._stopped_ns or self._core.now_ns()) - self._started_ns,

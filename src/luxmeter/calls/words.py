@@ -203,6 +203,8 @@ class Words:
         self._told.clear()
         self._untold.clear()
         self._new = deque(("signature", number) for number in self.signatures)
+        if "facts" in self._describer:
+            self._describer["facts"].skipped = 0
 
 
 def _general(callable_id: int) -> SignatureWords:

@@ -2053,38 +2053,87 @@ static PyType_Spec recorder_spec = {"luxmeter.calls.core._core.Recorder", sizeof
 
 static PyObject *core_now_ns(PyObject *self, PyObject *unused) { return PyLong_FromLongLong(now()); }
 
-/* holding(namespaces, wanted): which of these dicts hold a value whose address is a key of `wanted`. Nothing
-   is allocated while a dict is walked, so no code of others runs and no dict changes under our feet. */
-static PyObject *core_holding(PyObject *module, PyObject *args)
+/* A table of the addresses that are the keys of `wanted`; NULL with an error set. */
+static void **address_table(PyObject *wanted, size_t *room)
 {
-    PyObject *namespaces, *wanted, *found = NULL;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &namespaces, &PyDict_Type, &wanted)) return NULL;
-    size_t room = 64;
-    while (room < (size_t)PyDict_GET_SIZE(wanted) * 4) room *= 2;
-    void **table = PyMem_Calloc(room, sizeof(void *));
-    if (table == NULL) return PyErr_NoMemory();
+    *room = 64;
+    while (*room < (size_t)PyDict_GET_SIZE(wanted) * 4) *room *= 2;
+    void **table = PyMem_Calloc(*room, sizeof(void *));
+    if (table == NULL) return (void **)PyErr_NoMemory();
     PyObject *key, *value;
     Py_ssize_t at = 0;
     while (PyDict_Next(wanted, &at, &key, &value)) {
         void *address = PyLong_AsVoidPtr(key);
         if (address == NULL) {
             if (!PyErr_Occurred()) continue;
-            goto done;
+            PyMem_Free(table);
+            return NULL;
         }
-        size_t slot = ((size_t)address >> 4) & (room - 1);
-        while (table[slot] != NULL && table[slot] != address) slot = (slot + 1) & (room - 1);
+        size_t slot = ((size_t)address >> 4) & (*room - 1);
+        while (table[slot] != NULL && table[slot] != address) slot = (slot + 1) & (*room - 1);
         table[slot] = address;
     }
+    return table;
+}
+
+static inline int is_in(void *const *table, size_t room, const void *address)
+{
+    size_t slot = ((size_t)address >> 4) & (room - 1);
+    while (table[slot] != NULL && table[slot] != address) slot = (slot + 1) & (room - 1);
+    return table[slot] != NULL;
+}
+
+typedef struct {
+    void **table;
+    size_t room;
+} Wanted;
+
+static int visit_wanted(PyObject *object, void *wanted)
+{
+    return is_in(((Wanted *)wanted)->table, ((Wanted *)wanted)->room, object);
+}
+
+/* holders(wanted): the containers of this process that hold an object whose address is a key of `wanted`. */
+static PyObject *core_holders(PyObject *module, PyObject *wanted)
+{
+    if (!PyDict_Check(wanted)) {
+        PyErr_SetString(PyExc_TypeError, "holders() takes a dict");
+        return NULL;
+    }
+    PyObject *gc = PyImport_ImportModule("gc"), *found = NULL;
+    PyObject *objects = gc != NULL ? PyObject_CallMethod(gc, "get_objects", NULL) : NULL;
+    Py_XDECREF(gc);
+    if (objects == NULL) return NULL;
+    Wanted w;
+    if ((w.table = address_table(wanted, &w.room)) != NULL && (found = PyList_New(0)) != NULL) {
+        for (Py_ssize_t i = 0; found != NULL && i < PyList_GET_SIZE(objects); i++) {
+            PyObject *holder = PyList_GET_ITEM(objects, i);
+            traverseproc traverse = Py_TYPE(holder)->tp_traverse;
+            if (traverse != NULL && traverse(holder, visit_wanted, &w) && PyList_Append(found, holder) < 0)
+                Py_CLEAR(found);
+        }
+    }
+    PyMem_Free(w.table);
+    Py_DECREF(objects);
+    return found;
+}
+
+/* holding(namespaces, wanted): which of these dicts hold a value whose address is a key of `wanted`. Nothing
+   is allocated while a dict is walked, so no code of others runs and no dict changes under our feet. */
+static PyObject *core_holding(PyObject *module, PyObject *args)
+{
+    PyObject *namespaces, *wanted, *found = NULL, *key, *value;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &namespaces, &PyDict_Type, &wanted)) return NULL;
+    size_t room;
+    void **table = address_table(wanted, &room);
+    Py_ssize_t at;
+    if (table == NULL) return NULL;
     if ((found = PyList_New(0)) == NULL) goto done;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(namespaces); i++) {
         PyObject *namespace = PyList_GET_ITEM(namespaces, i);
         if (!PyDict_Check(namespace)) continue;
         int holds = 0;
-        for (at = 0; !holds && PyDict_Next(namespace, &at, &key, &value);) {
-            size_t slot = ((size_t)value >> 4) & (room - 1);
-            while (table[slot] != NULL && table[slot] != (void *)value) slot = (slot + 1) & (room - 1);
-            holds = table[slot] != NULL;
-        }
+        for (at = 0; !holds && PyDict_Next(namespace, &at, &key, &value);) holds = is_in(table, room, value);
         if (holds && PyList_Append(found, namespace) < 0) Py_CLEAR(found);
         if (found == NULL) break;
     }
@@ -2094,7 +2143,8 @@ done:
 }
 
 static PyMethodDef core_methods[] = {
-    {"now_ns", core_now_ns, METH_NOARGS, NULL}, {"holding", core_holding, METH_VARARGS, NULL}, {NULL}};
+    {"now_ns", core_now_ns, METH_NOARGS, NULL}, {"holding", core_holding, METH_VARARGS, NULL},
+    {"holders", core_holders, METH_O, NULL}, {NULL}};
 
 static struct PyModuleDef core_module = {
     PyModuleDef_HEAD_INIT, "_core", "The recorder core in C; its contract is _core.pyi.", -1, core_methods,

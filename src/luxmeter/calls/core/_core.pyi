@@ -37,6 +37,9 @@ HISTOGRAM_BUCKETS: int  # buckets in a totals row's histogram: four a doubling, 
 def now_ns() -> int:
     """The clock of all events."""
 
+def holders(wanted: dict[int, Any]) -> list[Any]:
+    """The containers of this process that hold an object whose id is a key of `wanted` (id -> object). Runs no code of others."""
+
 def holding(namespaces: list[dict[str, Any]], wanted: dict[int, Any]) -> list[dict[str, Any]]:
     """Those namespaces that hold a value whose id is a key of `wanted`."""
 

@@ -7,34 +7,21 @@ from collections.abc import Callable
 from time import perf_counter_ns as now_ns
 from typing import Any, TypeAlias
 
+from luxmeter.calls.core import _pystate
 from luxmeter.calls.core._pykeys import ATTRIBUTES, EXCHANGE, HASH, IDENTITY, KEY, OPAQUE, KeyMaker
-from luxmeter.calls.core._pystate import (
-    CALL,
-    COMPLETED,
-    EVENT_SIZE,
-    FIRST,
-    HISTOGRAM_BUCKETS,
-    INSIDE,
-    OWN,
-    RAISED,
-    SECTION,
-    SPAN,
-    SPANNED,
-    Buffers,
-    Callable_,
-    Instances,
-    Ranges,
-    Span,
-    Thread_,
-    holding,
-)  # fmt: skip
+from luxmeter.calls.core._pystate import Buffers, Callable_, Instances, Ranges, Span, Thread_
 from luxmeter.calls.core._pywrap import PlainWrapper, PropertyWrapper, Wrapper
 
+CALL, SPAN, SECTION = _pystate.CALL, _pystate.SPAN, _pystate.SECTION
+RAISED, INSIDE, SPANNED, FIRST = _pystate.RAISED, _pystate.INSIDE, _pystate.SPANNED, _pystate.FIRST
+COMPLETED, OWN = _pystate.COMPLETED, _pystate.OWN
+EVENT_SIZE, HISTOGRAM_BUCKETS = _pystate.EVENT_SIZE, _pystate.HISTOGRAM_BUCKETS
 PER_CALLABLE_COMPLETED = 1
+holders, holding = _pystate.holders, _pystate.holding
 __all__ = [
     "CALL", "SPAN", "SECTION", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
     "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "PER_CALLABLE_COMPLETED", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
-    "now_ns", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
+    "now_ns", "holders", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
 
 Resolver: TypeAlias = Callable[[Any], int]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import threading
 import weakref
@@ -308,6 +309,11 @@ class Buffers:
         """Events not taken yet."""
         held = sum(map(len, self._full)) + sum(t.used - t.taken for t in self.threads if t.chunk is not None)
         return held // EVENT_SIZE
+
+
+def holders(wanted: dict[int, Any]) -> list[Any]:
+    """The containers of this process that hold an object whose id is a key of `wanted`."""
+    return gc.get_referrers(*wanted.values()) if wanted else []
 
 
 def holding(namespaces: list[dict[str, Any]], wanted: dict[int, Any]) -> list[dict[str, Any]]:

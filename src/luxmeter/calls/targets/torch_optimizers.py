@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn import Module
 from torch.optim.optimizer import Optimizer
 
+from luxmeter.calls import aliases
 from luxmeter.calls.bindings import Binding
 from luxmeter.calls.targets import Target
 from luxmeter.calls.targets.torch_classes import step_target
@@ -141,5 +142,5 @@ def _held_by(value: Any) -> Any:
         return () if len(value) > 100 else list(value.values()) if kind is dict else list(value)
     if issubclass(kind, ModuleType | type | Module) or kind.__module__ in ("builtins", "types"):
         return ()
-    attributes = getattr(value, "__dict__", None)
-    return list(attributes.values()) if type(attributes) is dict and len(attributes) <= 100 else ()
+    attributes = aliases.attributes_of(value)
+    return list(attributes.values()) if attributes is not None and len(attributes) <= 100 else ()

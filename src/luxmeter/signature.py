@@ -328,6 +328,7 @@ class _Maker:
         self._mindspore: Any = mine.described if mine is not None else None
         self._generator: Any = getattr(torch, "Generator", ())
         self._left = _MOST_ITEMS
+        self._open: set[int] = set()  # what is being described: a list may hold itself
 
     def one(self, value: Any, depth: int) -> Described:
         if value is None or type(value) in (bool, float, complex, str):
@@ -335,10 +336,14 @@ class _Maker:
         if type(value) is int and value.bit_length() <= _MOST_BITS:
             return value
         before = len(self.places)
-        if depth <= _MAX_DEPTH:
-            with contextlib.suppress(Exception):  # the user's objects: whatever they do, the call goes on
+        if depth <= _MAX_DEPTH and id(value) not in self._open:
+            self._open.add(id(value))
+            try:
                 return self._other(value, depth)
-        del self.places[before:]
+            except Exception:  # noqa: BLE001  (the user's objects: whatever they do, the call goes on)
+                del self.places[before:]
+            finally:
+                self._open.discard(id(value))
         return Opaque(_type_name(value))
 
     def _all(self, values: Iterable[Any], depth: int) -> tuple[Described, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -86,6 +86,27 @@ def _bare(module: torch.nn.Module, *, inside: bool = False) -> ModuleSpec:
     except Exception as error:  # noqa: BLE001  (parts were replaced by others, a property raises)
         unknown = f"its settings cannot be found: {_line(error)}"
     return ModuleSpec(name, tuple(settings.items()), training=_training(module), unknown=utf8(unknown))
+
+
+def look_of(module: torch.nn.Module) -> Hashable:
+    """Equal for modules of one class that do the same: in microseconds, without finding out what they were given."""
+    try:
+        return tuple((path, _own_look(part)) for path, part in module.named_modules())
+    except Exception:  # noqa: BLE001  (a user's module may do anything)
+        return None
+
+
+def _own_look(part: torch.nn.Module) -> Hashable:
+    plain = (bool, int, float, str, tuple, type(None))
+    settings = tuple((k, v) for k, v in vars(part).items() if type(v) in plain and k != "training")
+    with torch._C.DisableTorchFunction():
+        tensors = tuple(
+            (k, None if t is None else (t.dtype, is_unmade(t) or (t.shape if not t.is_nested else None)))
+            for k, t in (*part._parameters.items(), *part._buffers.items())
+        )
+    found = type(part), settings, tensors
+    hash(found)  # a tuple may hold a list
+    return found
 
 
 def _settings(module: torch.nn.Module, kind: Any, wrapped: tuple[str, ...]) -> tuple[Settings, str]:

@@ -4,9 +4,10 @@ sharing memory where the recorded ones did.
 
 from __future__ import annotations
 
+import enum
 import functools
-import importlib
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -38,6 +39,8 @@ from luxmeter.signature import (
     tensors_in,
 )
 
+# The slugs of what makes a description no call: such a case has no times, and a reason instead.
+NOT_REPLAYABLE = ("not-replayable", "module-not-replayable", "module-differs")
 _NO_NEED = Need()
 _WEIGHTS = Need(
     low=0.1, high=1.0
@@ -142,10 +145,9 @@ class _Maker:
             found = getattr(torch, word.name, None)
             if isinstance(found, torch.dtype | torch.layout | torch.memory_format):
                 return found
-        if word.kind in ("function", "class", "enum"):
-            module, _, path = word.name.partition(":")
-            if module.split(".")[0] == "torch":
-                return functools.reduce(getattr, path.split("."), importlib.import_module(module))
+        found = _named(word) if word.kind in ("function", "class", "enum") else None
+        if found is not None:
+            return found
         raise UsageError(
             "not-replayable",
             f"{self._case.op} was given {word.kind} {word.name}, unknown here.",
@@ -224,6 +226,28 @@ class _Maker:
         dense = values(replace(spec, layout="strided"), need, self._generator).to(dtype)
         kept = torch.rand(dense.shape, generator=self._generator) < 0.3
         return (dense * kept).to_sparse(layout=getattr(torch, spec.layout)).to(self._device)
+
+
+def _named(word: Word) -> Any:
+    """torch's own function, class of tensors or modules, or member of an enum; None for any other name."""
+    module, _, path = word.name.partition(":")
+    if word.kind == "function":
+        # What may be called is told in one place, whoever calls it. Older files have torch's own inner names.
+        name = f"{module}.{path.removeprefix('_VariableFunctionsClass.')}".replace(
+            "_C._nn.", "nn.functional."
+        )
+        try:
+            return callable_of(name.replace("torch.Tensor.", "Tensor."))
+        except UsageError:
+            return None
+    try:
+        found = functools.reduce(getattr, path.split("."), sys.modules[module])
+    except (KeyError, AttributeError):
+        return None
+    kind: Any = type(found) if isinstance(found, enum.Enum) else found
+    wanted: Any = enum.Enum if word.kind == "enum" else (torch.Tensor, torch.nn.Module)
+    own = isinstance(kind, type) and issubclass(kind, wanted)
+    return found if own and kind.__module__.partition(".")[0] == "torch" else None
 
 
 def _fill(target: torch.Tensor, source: torch.Tensor) -> None:

@@ -28,10 +28,17 @@ def rebuilt(spec: ModuleSpec, value: Callable[[Described], Any]) -> torch.nn.Mod
             "Its parts are operators of their own: trace with inside=True and replay those.",
         )
     settings = {name: value(setting) for name, setting in spec.settings}
-    with warnings.catch_warnings():  # about the user's settings: the user has seen them
-        warnings.simplefilter("ignore")
-        module = _made(kind, settings)
-    _fit(module, spec)
+    try:
+        with warnings.catch_warnings():  # about the user's settings: the user has seen them
+            warnings.simplefilter("ignore")
+            module = _made(kind, settings)
+        _fit(module, spec)
+    except Exception as error:
+        raise UsageError(
+            "module-not-replayable",
+            f"{spec} cannot be built: {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            "The file was changed, or is of another version of torch.",
+        ) from error
     found = module_of(module)
     if why := next(_differences(spec, found), ""):
         raise UsageError(
@@ -83,14 +90,14 @@ def _differences(spec: ModuleSpec, made: ModuleSpec) -> Iterator[str]:
     yield from _setting_differences(spec, made)
     wanted, found = dict(spec.tensors), dict(made.tensors)
     if wanted:
-        for name in [*wanted.keys() - found.keys(), *found.keys() - wanted.keys()]:
+        for name in (*sorted(wanted.keys() - found.keys()), *sorted(found.keys() - wanted.keys())):
             yield f"{name} is there only in the {'recorded' if name in wanted else 'new'} one"
         for name, t in wanted.items():
             if _shown(t) != _shown(found[name]):
                 yield f"{name} is {_shown(found[name])} instead of {_shown(t)}"
     inside, parts = dict(spec.parts), dict(made.parts)
     if inside:
-        for path in [*inside.keys() - parts.keys(), *parts.keys() - inside.keys()]:
+        for path in (*sorted(inside.keys() - parts.keys()), *sorted(parts.keys() - inside.keys())):
             yield f"{path} is there only in the {'recorded' if path in inside else 'new'} one"
         for path, part in inside.items():
             if part.unknown != parts[path].unknown:

@@ -11,11 +11,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from luxmeter import environment
+from luxmeter.errors import UsageError
 from luxmeter.flops import cost_of, moved_bytes
 from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward_of, tensors_of
 from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.dtypes import in_dtype
-from luxmeter.operators.inputs import Call, make_call
+from luxmeter.operators.inputs import NOT_REPLAYABLE, Call, make_call
 from luxmeter.operators.randomness import is_random
 from luxmeter.operators.timer import measure
 from luxmeter.signature import describe
@@ -65,6 +66,10 @@ def bench_one(
             memory = memory_peak(prepared.run) if backend in TORCH_BACKENDS and device == "cpu" else None
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
+    except UsageError as error:
+        if error.slug not in NOT_REPLAYABLE:
+            raise
+        return {"status": "unsupported", "reason": error.what}
     return {
         **found,
         **errors,
@@ -82,9 +87,17 @@ def bench_one(
 def kernels_of(
     case: dict[str, Any], *, dtype: str = "recorded", backward: bool = False, forward: bool = True, seed: int = 0
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The aten kernels one call of a case runs, as cases: those of forward, of backward, or both."""
+    """The aten kernels one call of a case runs, as cases: those of forward, of backward, or both.
+
+    None of a case that cannot be replayed: its own row says why.
+    """
     seen = _Kernels()
-    call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
+    try:
+        call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
+    except UsageError as error:
+        if error.slug not in NOT_REPLAYABLE:
+            raise
+        return []
     if not backward:
         with torch.no_grad(), seen:
             call.run()

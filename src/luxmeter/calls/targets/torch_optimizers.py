@@ -139,7 +139,10 @@ def _held_by(value: Any) -> Any:
         return gc.get_referents(value)
     if kind in (list, tuple, set, dict):
         return () if len(value) > 100 else list(value.values()) if kind is dict else list(value)
-    if issubclass(kind, ModuleType | type | Module) or kind.__module__ in ("builtins", "types"):
+    try:
+        if issubclass(kind, ModuleType | type | Module) or kind.__module__ in ("builtins", "types"):
+            return ()
+        attributes = getattr(value, "__dict__", None)
+    except Exception:  # noqa: BLE001  (an object of the user's that does not want to be looked at)
         return ()
-    attributes = getattr(value, "__dict__", None)
     return list(attributes.values()) if type(attributes) is dict and len(attributes) <= 100 else ()

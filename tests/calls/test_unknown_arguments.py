@@ -178,10 +178,6 @@ class Meta(type):
         raise RuntimeError("no")
 
 
-class Nameless(metaclass=Meta):
-    pass
-
-
 class NoStorage(torch.Tensor):
     """A wrapper: it has a shape and nothing behind it, and no one may ask for more."""
 
@@ -230,7 +226,7 @@ def odd_values() -> dict[str, Any]:
     for _ in range(100):
         deep = [deep]
     return {
-        "raises": Raises(), "broken": Broken([1]), "endless": Endless(), "nameless": Nameless(),
+        "raises": Raises(), "broken": Broken([1]), "endless": Endless(), "nameless": Meta("Nameless", (), {})(),
         "no storage": NoStorage(3), "shapeless": torch.ones(2).as_subclass(Shapeless), "ragged": ragged(),
         "jagged": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
         "unready": Unready(), "hostile": Hostile(), "itself": itself, "turning": turning, "deep": deep,

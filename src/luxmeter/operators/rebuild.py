@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrizations
 
 from luxmeter.errors import UsageError
 from luxmeter.operators.resolve import module_class
@@ -32,6 +33,8 @@ def rebuilt(spec: ModuleSpec, value: Callable[[Described], Any]) -> torch.nn.Mod
         with warnings.catch_warnings():  # about the user's settings: the user has seen them
             warnings.simplefilter("ignore")
             module = _made(kind, settings)
+            for name, by in spec.wrapped:
+                _PARAMETRIZATIONS[by.name](module, name, **{k: value(v) for k, v in by.settings})
         _fit(module, spec)
     except Exception as error:
         raise UsageError(
@@ -47,6 +50,16 @@ def rebuilt(spec: ModuleSpec, value: Callable[[Described], Any]) -> torch.nn.Mod
             "It was changed after it was built; its parts are operators of their own: replay those.",
         )
     return module
+
+
+_PARAMETRIZATIONS: dict[str, Callable[..., Any]] = {
+    f"torch.nn.utils.parametrizations.{function.__name__}": function
+    for function in (
+        parametrizations.weight_norm,
+        parametrizations.spectral_norm,
+        parametrizations.orthogonal,
+    )
+}
 
 
 def _made(kind: Any, settings: dict[str, Any]) -> torch.nn.Module:
@@ -109,6 +122,8 @@ def _differences(spec: ModuleSpec, made: ModuleSpec) -> Iterator[str]:
 def _setting_differences(spec: ModuleSpec, made: ModuleSpec) -> Iterator[str]:
     if spec.name != made.name:
         yield f"its class is {made.name} instead of {spec.name}"
+    if spec.wrapped != made.wrapped:
+        yield "its parametrizations are others"
     found = dict(made.settings)
     for name, value in spec.settings:
         if name not in found or not _same(value, found[name]):

@@ -148,13 +148,50 @@ def test_an_object_that_raises_when_looked_at() -> None:
     assert describe((Odd(),)).args == (Opaque("test_signature.Odd"),)
 
 
+def test_what_is_read_halfway_leaves_no_trace() -> None:
+    """Tensors met before something raised are forgotten: the others keep their own numbers."""
+
+    class Half(list):  # type: ignore[type-arg]
+        def __iter__(self):
+            yield x
+            raise RuntimeError("no")
+
+    x, y = torch.zeros(3), torch.zeros(4)
+    assert describe((Half(), y, x, y)) == Signature(
+        (Opaque("test_signature.test_what_is_read_halfway_leaves_no_trace.<locals>.Half"),
+         TensorSpec((4,), "float32", memory=0), TensorSpec((3,), "float32"), TensorSpec((4,), "float32", memory=0))
+    )  # fmt: skip
+    a, b, c = describe((slice(x, None), {y: 1}, y)).tensors()
+    assert (a.memory, b.memory, c.memory) == (None, 0, 0)
+
+
+def test_facts_that_fail_do_not_hide_the_tensor() -> None:
+    def fails(t: object) -> Facts:
+        raise RuntimeError("no")
+
+    assert describe((torch.zeros(3),), facts=fails).args == (TensorSpec((3,), "float32"),)
+
+
+def test_what_python_cannot_print_is_unknown() -> None:
+    assert describe((10**5000, "\udcff")).args == (Opaque("builtins.int"), "\udcff")
+    assert str(describe((10**5000, "\udcff"), {"\udcff": 1})) == r"<builtins.int>, '\udcff', \udcff=1"
+
+
+def test_functions_are_named_where_users_find_them() -> None:
+    functions = (torch.relu, torch.nn.functional.gelu, torch.special.expit, torch.Tensor.sigmoid)
+    assert [word.name for word in describe(functions).args] == [
+        "torch:relu", "torch.nn.functional:gelu", "torch.special:expit", "torch:Tensor.sigmoid",
+    ]  # fmt: skip
+
+
 def test_a_list_that_holds_itself_ends() -> None:
     loop: list[object] = []
     loop.append(loop)
     assert "builtins.list" in str(describe((loop,)))
 
 
-numbers = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.complex_numbers())
+any_text = st.text(st.characters(exclude_categories=()))  # halves of surrogate pairs, too
+numbers = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), any_text, st.complex_numbers())
 sizes = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 facts = st.builds(
     Facts, low=st.none() | st.integers() | st.floats(allow_nan=False), density=st.none() | st.just(0.5)
@@ -180,7 +217,12 @@ described = st.recursive(
         st.builds(lambda pairs: DictOf(tuple(pairs)), st.lists(st.tuples(numbers, inner), max_size=3)),
         st.builds(SliceOf, inner, inner, inner),
         st.builds(
-            lambda v, t: ModuleSpec("torch.nn.Linear", (("bias", v),), (("weight", t),)), inner, tensors
+            lambda v, t, why: ModuleSpec(
+                "torch.nn.Linear", (("bias", v),), (("weight", t),), True, (("0", ModuleSpec("x")),), why
+            ),
+            inner,
+            tensors | st.builds(Opaque, st.text()),
+            st.text(),
         ),
     ),
     max_leaves=8,
@@ -190,7 +232,8 @@ described = st.recursive(
 @given(st.lists(described, max_size=4), st.dictionaries(st.text(), described, max_size=3))
 def test_json_and_back(args: list[object], kwargs: dict[str, object]) -> None:
     signature = Signature(tuple(args), tuple(kwargs.items()), ((0.0, math.inf),))
-    back = signature_from_json(json.loads(json.dumps(to_json(signature), allow_nan=False)))
+    written = json.dumps(to_json(signature), allow_nan=False, ensure_ascii=False).encode()
+    back = signature_from_json(json.loads(written))
     assert repr(back) == repr(signature)  # repr, because nan is not equal to itself
     assert hash(signature) is not None
 

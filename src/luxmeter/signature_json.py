@@ -143,6 +143,8 @@ def _module(m: ModuleSpec) -> dict[str, Any]:
         said["parts"] = {path: _module(part) for path, part in m.parts}
     if m.unknown:
         said["unknown"] = m.unknown
+    if m.wrapped:
+        said["wrapped"] = [[name, _module(inner)] for name, inner in m.wrapped]
     return said
 
 
@@ -154,6 +156,7 @@ def _read_module(said: dict[str, Any]) -> ModuleSpec:
         training=bool(said["training"]),
         parts=tuple((path, _read_module(part)) for path, part in said.get("parts", {}).items()),
         unknown=str(said.get("unknown", "")),
+        wrapped=tuple((str(name), _read_module(inner)) for name, inner in said.get("wrapped", [])),
     )
 
 

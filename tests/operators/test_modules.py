@@ -15,9 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import luxmeter as lux
+from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case, case_from_json, case_to_json
-from luxmeter.operators.inputs import make_call
-from luxmeter.signature import describe
+from luxmeter.operators.inputs import NOT_REPLAYABLE, make_call
+from luxmeter.signature import ModuleSpec, Signature, Word, describe
 from luxmeter.signature_torch import module_of
 
 pytest.importorskip("expecttest")
@@ -208,7 +210,10 @@ def variations(
 
 def written(module: nn.Module, *args: Any) -> Case:
     """As a trace would have it, through its saved form."""
-    case = Case(f"torch.nn.{type(module).__name__}", describe((module, *args), module=module_of))
+    case = Case(
+        f"torch.nn.{type(module).__name__.removeprefix('Parametrized')}",
+        describe((module, *args), module=module_of),
+    )
     return case_from_json(json.loads(json.dumps(case_to_json(case), allow_nan=False)))
 
 
@@ -261,9 +266,36 @@ def test_built_again_every_sample_is_the_same(name: str) -> None:
     check(name, most=EVERY)
 
 
+def wrapped() -> Iterator[tuple[str, nn.Module, Any]]:
+    """Modules whose weights are made of others by torch's own parametrizations."""
+    from torch.nn.utils import parametrizations as p
+
+    x = ((torch.rand(2, 4, 6, 6),), {})
+    row = ((torch.rand(2, 6),), {})
+    yield "weight_norm", p.weight_norm(nn.Conv2d(4, 3, 3, bias=False), dim=1), x
+    yield "weight_norm of all", p.weight_norm(nn.Linear(6, 3), dim=None), row
+    yield (
+        "weight_norm of two",
+        p.weight_norm(p.weight_norm(nn.LSTM(6, 3), "weight_hh_l0"), "weight_ih_l0"),
+        row,
+    )
+    yield "spectral_norm", p.spectral_norm(nn.ConvTranspose2d(4, 3, 3), n_power_iterations=3, eps=0.5), x
+    yield "orthogonal", p.orthogonal(nn.Linear(6, 6), orthogonal_map="cayley"), row
+    yield "not trivial", p.orthogonal(nn.Linear(6, 3), use_trivialization=False), row
+    yield "both", p.weight_norm(p.spectral_norm(nn.Linear(6, 6))), row
+
+
+def test_parametrized_modules() -> None:
+    check_all(wrapped())
+
+
 def check(name: str, *, most: int) -> None:
+    check_all(variations(name, most))
+
+
+def check_all(cases: Iterator[tuple[str, nn.Module, Any]]) -> None:
     wrong = []
-    for what, module, given in variations(name, most):
+    for what, module, given in cases:
         for training in (True, False):
             module.train(training)
             try:
@@ -285,3 +317,86 @@ def check(name: str, *, most: int) -> None:
             if not same:
                 wrong.append(f"{what}: {found} instead of {expected}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_transformers_layer_in_a_trace() -> None:
+    layer, x = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), torch.rand(2, 5, 32)
+    with lux.trace() as trace:
+        expected = layer(x)
+    [case] = [c for c in trace.operators() if c.op == "torch.nn.TransformerEncoderLayer"]
+    assert str(case) == (
+        "torch.nn.TransformerEncoderLayer(TransformerEncoderLayer(d_model=32, nhead=4, dim_feedforward=64, dropout=0.1, "
+        "activation='relu', layer_norm_eps=1e-05, batch_first=True, norm_first=False, bias=True), f32[2,5,32])"
+    )
+    call = make_call(case)
+    assert call.run().shape == expected.shape
+    assert sum(p.numel() for p in call.args[0].parameters()) == sum(p.numel() for p in layer.parameters())
+
+
+def test_tensors_are_as_they_were() -> None:
+    """Frozen weights stay frozen, channels last stays so, and parts keep their own modes and dtypes."""
+    conv = nn.Conv2d(4, 3, 3).to(memory_format=torch.channels_last)
+    conv.bias.requires_grad_(False)
+    mixed = nn.TransformerEncoderLayer(8, 2, 16)
+    mixed.norm1.double()
+    mixed.dropout1.eval()
+    for module in (conv, mixed, nn.LSTM(3, 4).half()):
+        assert state(make_call(written(module)).args[0]) == state(module)
+
+
+class Own(nn.Linear):
+    def __init__(self, size: int) -> None:
+        super().__init__(size, size)
+
+
+def spoilt() -> Iterator[tuple[nn.Module, str]]:
+    """Modules that were changed after they were built, and a word of why they cannot be built again."""
+    layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+    layers.layers[1].dropout1.p = 0.75
+    yield layers, "its layers are not alike"
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    layer.dropout1.p = 0.75
+    yield layer, "in dropout1, p is 0.1 instead of 0.75"
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    layer.linear1 = nn.Sequential(nn.Linear(8, 16))
+    yield layer, "'Sequential' object has no attribute 'out_features'"
+    layer = nn.TransformerDecoderLayer(8, 2, 16)
+    layer.norm3 = nn.Identity()
+    yield layer, "norm3"
+    yield copy.deepcopy(nn.TransformerDecoderLayer(8, 2, 16, activation=nn.GELU())), "activation was replaced"
+    yield Own(3), "no module of torch.nn"
+    yield nn.TransformerEncoder(Own(8), 2), "no module of torch.nn"
+    yield nn.TransformerEncoderLayer(8, 2, 16, activation=lambda x: x), "builtins.function"
+    adaptive = nn.AdaptiveLogSoftmaxWithLoss(16, 20, [5, 10])
+    adaptive.cutoffs = [5, 20]
+    yield adaptive, "tail.1"
+    tied = nn.Transformer(8, 2, 1, 1, 16)
+    tied.decoder.layers[0].linear1.weight = tied.encoder.layers[0].linear1.weight
+    yield tied, "decoder.layers.0.linear1.weight is there only in the new one"
+
+
+def test_a_changed_module_is_not_measured_as_another() -> None:
+    for module, why in spoilt():
+        with pytest.raises(UsageError) as refused:
+            make_call(Case("torch.neg", written(module).signature))
+        assert why in str(refused.value)
+        assert refused.value.slug in NOT_REPLAYABLE
+
+
+def test_settings_of_another_version_are_refused_with_a_reason() -> None:
+    spec = ModuleSpec("torch.nn.Linear", (("in_features", 3), ("out_features", 4), ("surprise", 1)))
+    with pytest.raises(UsageError, match=r"unexpected keyword argument 'surprise'"):
+        make_call(Case("torch.nn.Linear", Signature((spec,))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("function", "torch:load"), ("function", "torch.serialization:os.system"), ("class", "torch.serialization:os.system"),
+     ("class", "torch.utils.data:DataLoader"), ("enum", "torch:load"), ("enum", "torch.os:system")],
+)  # fmt: skip
+def test_settings_name_nothing_but_operators(kind: str, name: str) -> None:
+    spec = ModuleSpec(
+        "torch.nn.TransformerEncoderLayer", (("d_model", 8), ("nhead", 2), ("activation", Word(kind, name)))
+    )
+    with pytest.raises(UsageError, match="not-replayable"):
+        make_call(Case("torch.nn.TransformerEncoderLayer", Signature((spec,))))

@@ -66,7 +66,7 @@ def _functions_with_defaults(name: str, namespace: dict[str, Any]) -> Iterator[F
         if type(value) is FunctionType:
             if value.__module__ == name and _may_hold_callable(value.__defaults__):
                 yield value
-        elif issubclass(type(value), type) and value.__module__ == name:
+        elif issubclass(type(value), type) and vars(value).get("__module__") == name:  # a metaclass may raise
             for member in list(vars(value).values()):
                 if type(member) is FunctionType and _may_hold_callable(member.__defaults__):
                     yield member

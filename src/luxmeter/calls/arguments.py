@@ -116,6 +116,8 @@ class Arguments:
             # A subclass that dispatches by itself may have no memory behind it (FakeTensor, DTensor).
             plain = kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
             return EXCHANGE if plain else KEY
+        if torch is not None and issubclass(kind, torch.nn.Module):
+            return ("training",)  # in the other mode it does something else
         if issubclass(kind, signature_mindspore.tensor_type()):
             self._mindspore_tensors.add(kind)
             return KEY if self._strides else ("_shape", "_dtype")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from luxmeter.calls import aliases, children, frameworks, survivors
@@ -120,7 +120,7 @@ class Patcher:
         elif only or skip:  # names of a framework that is not here yet cannot be checked
             known = (pair for each in self._frameworks.values() for pair in each.known_names())
             self.filter.check(known, unless=awaited)
-        self._ids: dict[tuple[str, str, bool, str], int] = {}
+        self._ids: dict[tuple[str, str, bool, str, Hashable], int] = {}
         self._ids_lock = threading.Lock()
         self._bindings: list[Binding] = []
         self._targets: dict[tuple[int, str], tuple[Target, Framework]] = {}  # by owner of the name
@@ -236,9 +236,10 @@ class Patcher:
         module: bool = False,
         boundary: bool = False,
         framework: str = "torch",
+        settings: Hashable = None,
     ) -> int:
-        """The id of a callable of this name (and path, for a module): one id for the same words."""
-        key = (name, path, span, framework)
+        """The id of a callable of this name (and path and settings, for a module): one id for the same words."""
+        key = (name, path, span, framework, settings)
         with self._ids_lock:
             found = self._ids.get(key)
             if found is None:

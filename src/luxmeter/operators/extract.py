@@ -12,7 +12,7 @@ from luxmeter.calls import Trace, TraceResult
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.resolve import is_operator
-from luxmeter.signature import Opaque, Word, tensors_in
+from luxmeter.signature import DictOf, ListOf, Opaque, SliceOf, Word, tensors_in
 
 _CALL = 0
 _RAISED, _INSIDE, _OWN = 1, 2, 32
@@ -23,7 +23,7 @@ def operators_of(trace: Trace | TraceResult) -> Operators:
     """The operators of a trace: leaf modules, functionals, Tensor methods; by time, the longest first.
 
     Calls that raised, calls inside other calls and composite modules (their parts are here) are left out, and so
-    is what cannot be rebuilt from its description.
+    is what was given an unknown object. A module that cannot be rebuilt is here; its replay says why.
     """
     result = trace.result if isinstance(trace, Trace) else trace
     recording = result.recording
@@ -92,8 +92,11 @@ def _rebuildable(signature: Any) -> bool:
     def opaque(value: Any) -> bool:
         if isinstance(value, Opaque):
             return True
-        inside = value if isinstance(value, tuple) else getattr(value, "items", ())
-        return isinstance(inside, tuple) and any(opaque(v) for v in inside)
+        if isinstance(value, SliceOf):
+            return opaque((value.start, value.stop, value.step))
+        if isinstance(value, ListOf | DictOf):
+            return opaque(value.items if isinstance(value, ListOf) else value.pairs)
+        return isinstance(value, tuple) and any(opaque(v) for v in value)
 
     values = (*signature.args, *(v for _, v in signature.kwargs))
     return not any(opaque(v) for v in values) and all(-1 not in t.shape for t in tensors_in(values))

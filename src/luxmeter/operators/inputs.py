@@ -38,6 +38,8 @@ from luxmeter.signature import (
     tensors_in,
 )
 
+# The slugs of what makes a description no call: such a case has no times, and a reason instead.
+NOT_REPLAYABLE = ("not-replayable", "module-not-replayable", "module-differs")
 _NO_NEED = Need()
 _WEIGHTS = Need(
     low=0.1, high=1.0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrizations
 
 from luxmeter.errors import UsageError
 from luxmeter.operators.resolve import module_class
@@ -29,10 +30,19 @@ def rebuilt(spec: ModuleSpec, value: Callable[[Described], Any]) -> torch.nn.Mod
             "Its parts are operators of their own: trace with inside=True and replay those.",
         )
     settings = {name: value(setting) for name, setting in spec.settings}
-    with warnings.catch_warnings():  # about the user's settings: the user has seen them
-        warnings.simplefilter("ignore")
-        module = _made(kind, settings)
-    _fit(module, spec)
+    try:
+        with warnings.catch_warnings():  # about the user's settings: the user has seen them
+            warnings.simplefilter("ignore")
+            module = _made(kind, settings)
+            for name, by in spec.wrapped:
+                _PARAMETRIZATIONS[by.name](module, name, **{k: value(v) for k, v in by.settings})
+        _fit(module, spec)
+    except Exception as error:
+        raise UsageError(
+            "module-not-replayable",
+            f"{spec} cannot be built: {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            "The file was changed, or is of another version of torch.",
+        ) from error
     found = module_of(module)
     if why := next(_differences(spec, found), ""):
         raise UsageError(
@@ -41,6 +51,16 @@ def rebuilt(spec: ModuleSpec, value: Callable[[Described], Any]) -> torch.nn.Mod
             "It was changed after it was built; its parts are operators of their own: replay those.",
         )
     return module
+
+
+_PARAMETRIZATIONS: dict[str, Callable[..., Any]] = {
+    f"torch.nn.utils.parametrizations.{function.__name__}": function
+    for function in (
+        parametrizations.weight_norm,
+        parametrizations.spectral_norm,
+        parametrizations.orthogonal,
+    )
+}
 
 
 def _made(kind: Any, settings: dict[str, Any]) -> torch.nn.Module:
@@ -84,14 +104,14 @@ def _differences(spec: ModuleSpec, made: ModuleSpec) -> Iterator[str]:
     yield from _setting_differences(spec, made)
     wanted, found = dict(spec.tensors), dict(made.tensors)
     if wanted:
-        for name in [*wanted.keys() - found.keys(), *found.keys() - wanted.keys()]:
+        for name in (*sorted(wanted.keys() - found.keys()), *sorted(found.keys() - wanted.keys())):
             yield f"{name} is there only in the {'recorded' if name in wanted else 'new'} one"
         for name, t in wanted.items():
             if _shown(t) != _shown(found[name]):
                 yield f"{name} is {_shown(found[name])} instead of {_shown(t)}"
     inside, parts = dict(spec.parts), dict(made.parts)
     if inside:
-        for path in [*inside.keys() - parts.keys(), *parts.keys() - inside.keys()]:
+        for path in (*sorted(inside.keys() - parts.keys()), *sorted(parts.keys() - inside.keys())):
             yield f"{path} is there only in the {'recorded' if path in inside else 'new'} one"
         for path, part in inside.items():
             if part.unknown != parts[path].unknown:
@@ -103,6 +123,8 @@ def _differences(spec: ModuleSpec, made: ModuleSpec) -> Iterator[str]:
 def _setting_differences(spec: ModuleSpec, made: ModuleSpec) -> Iterator[str]:
     if spec.name != made.name:
         yield f"its class is {made.name} instead of {spec.name}"
+    if spec.wrapped != made.wrapped:
+        yield "its parametrizations are others"
     found = dict(made.settings)
     for name, value in spec.settings:
         if name not in found or not _same(value, found[name]):

@@ -11,12 +11,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from luxmeter import environment
+from luxmeter.errors import UsageError
 from luxmeter.flops import cost_of, moved_bytes
 from luxmeter.operators.agreeing import Judged, judge, restorer
 from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward_of, tensors_of
 from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.dtypes import for_cpu, in_dtype
-from luxmeter.operators.inputs import Call, make_call
+from luxmeter.operators.inputs import NOT_REPLAYABLE, Call, make_call
 from luxmeter.operators.randomness import is_random
 from luxmeter.operators.resolve import adapted
 from luxmeter.operators.timer import measure
@@ -88,6 +89,10 @@ def bench_one(
             memory = memory_peak(prepared.run) if backend in TORCH_BACKENDS and device == "cpu" else None
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
+    except UsageError as error:
+        if error.slug not in NOT_REPLAYABLE:
+            raise
+        return {"status": "unsupported", "reason": error.what}
     return {
         **found,
         "measured_s": measured_s,
@@ -123,8 +128,16 @@ def _values(case: Case) -> tuple[Any, ...]:
 def kernels_of(
     case: dict[str, Any], *, dtype: str = "recorded", backward: bool = False, forward: bool = True, seed: int = 0
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The aten kernels one call of a case runs, as cases: those of forward, of backward, or both."""
-    call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
+    """The aten kernels one call of a case runs, as cases: those of forward, of backward, or both.
+
+    None of a case that cannot be replayed: its own row says why.
+    """
+    try:
+        call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
+    except UsageError as error:
+        if error.slug not in NOT_REPLAYABLE:
+            raise
+        return []
     if not backward:
         return aten_kernels(call)
     seen = _Kernels()

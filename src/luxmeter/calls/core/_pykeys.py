@@ -39,22 +39,23 @@ class KeyMaker:
             if len(floats) < _MAX_FLOATS:
                 floats.append(value)
             return kind
-        if isinstance(value, (tuple, list)):
+        # By the type, and as it really is: an object may lie about its class, its length and its items.
+        if issubclass(kind, (tuple, list)):
             return self._many(value, floats, depth)
-        if isinstance(value, dict):
+        if issubclass(kind, dict):
             if depth >= _MAX_DEPTH:
-                return kind, len(value)
+                return kind, dict.__len__(value)
             return kind, tuple(
                 [
                     (k if isinstance(k, (str, int)) else type(k), self._one(v, floats, depth + 1))
-                    for k, v in value.items()
+                    for k, v in dict.items(value)
                 ]
             )
         if kind is slice:
             return kind, tuple([self._one(v, floats, depth) for v in (value.start, value.stop, value.step)])
         if kind is types.FunctionType:
             return kind, value.__qualname__
-        if isinstance(value, type):
+        if issubclass(kind, type):
             return kind, id(value)
         known = self._kinds.get(kind)
         if known is None:
@@ -70,24 +71,26 @@ class KeyMaker:
         return self._plain(value, kind, floats)
 
     def _plain(self, value: Any, kind: type, floats: list[float]) -> object:
-        if isinstance(value, int):
-            return kind, int(value)
-        if isinstance(value, float):
+        if issubclass(kind, int):
+            return kind, int.__index__(value)
+        if issubclass(kind, float):
             if len(floats) < _MAX_FLOATS:
-                floats.append(float(value))
+                floats.append(float.__float__(value))
             return kind
-        if isinstance(value, str):
-            return kind, str(value)
+        if issubclass(kind, str):
+            return kind, str.__str__(value)
         return kind
 
     def _many(self, values: Any, floats: list[float], depth: int) -> object:
         kind = type(values)
+        own: Any = tuple if issubclass(kind, tuple) else list
+        length = own.__len__(values)
         if depth >= _MAX_DEPTH:
-            return kind, len(values)
-        long = len(values) > _MAX_NUMBERS
+            return kind, length
+        long = length > _MAX_NUMBERS
         made = [
             self._one(value, floats, depth + 1)
-            for i, value in enumerate(values)
+            for i, value in enumerate(own.__iter__(values))
             if not long or i < _MAX_NUMBERS or not isinstance(value, (int, float, str))
         ]
-        return kind, len(values), tuple(made)
+        return kind, length, tuple(made)

@@ -140,7 +140,10 @@ def _held_by(value: Any) -> Any:
         return gc.get_referents(value)
     if kind in (list, tuple, set, dict):
         return () if len(value) > 100 else list(value.values()) if kind is dict else list(value)
-    if issubclass(kind, ModuleType | type | Module) or kind.__module__ in ("builtins", "types"):
+    try:
+        if issubclass(kind, ModuleType | type | Module) or kind.__module__ in ("builtins", "types"):
+            return ()
+        attributes = aliases.attributes_of(value)
+    except Exception:  # noqa: BLE001  (an object of the user's that does not want to be looked at)
         return ()
-    attributes = aliases.attributes_of(value)
     return list(attributes.values()) if attributes is not None and len(attributes) <= 100 else ()

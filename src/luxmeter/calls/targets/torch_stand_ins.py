@@ -28,6 +28,7 @@ from luxmeter.calls.targets.torch_classes import (
 from luxmeter.calls.targets.torch_compiled import Compiled, is_compiled
 from luxmeter.calls.targets.torch_names import class_name
 from luxmeter.calls.targets.torch_optimizers import Optimizers
+from luxmeter.signature_modules import look_of
 
 if TYPE_CHECKING:
     from luxmeter.calls.patch import Patcher
@@ -143,7 +144,9 @@ class TorchFramework:
             stand_in = patcher.stand_in_for(value)
             if stand_in is not None:
                 patcher.bind(Binding(module, attribute, value, stand_in, instance=True))
-        return patcher.id_for(name, span=span, path=path, module=True)
+        # Two modules of one class that stand alone have one path: what they were built with tells them apart.
+        settings = None if span else look_of(module)
+        return patcher.id_for(name, span=span, path=path, module=True, settings=settings)
 
     def method_resolver(self, target: Target, patcher: Patcher) -> Any:
         """Asked once an instance for the id of its `step` or `zero_grad`."""

@@ -284,4 +284,4 @@ def test_claims_hold_for_all_of_torchs_own_operators() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         checked, ran, wrong = claims_hold(list(cases_of_opinfo(1)))
-    assert not wrong and checked > 3000 and ran > 0.94 * checked
+    assert not wrong and checked > 2000 and ran > 0.94 * checked

@@ -118,6 +118,12 @@ def test_random_operators_say_what_was_compared(backend: Any) -> None:
     assert "random" not in measured(DROPOUT, "eager")["reason"]
 
 
+@pytest.mark.parametrize("recorded", [LSTM, DROPOUT], ids=lambda c: c.op)
+def test_what_draws_inside_has_no_error_in_eager_either(recorded: Case) -> None:
+    assert measured(recorded, "eager").get("max_rel_error") is None
+    assert measured(NORM, "eager", dtype="bf16")["max_rel_error"] > 0
+
+
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_the_room_is_that_of_the_dtype(dtype: str, backend: Any) -> None:
     mm = case("torch.mm", rand(8, 8), rand(8, 8))

@@ -55,6 +55,12 @@ def judge(
     return Judged(differs or _other_zeros(first, got), _DRAWS, random=True)
 
 
+def draws(run: Callable[[], Any], restore: Callable[[], None], *, seed: int) -> bool:
+    """Whether something inside draws numbers, as a layer of a transformer does in training: its errors mean nothing."""
+    first, second = (_fresh(run, restore, seed + turn) for turn in (0, 1))
+    return bool(_apart(first, second, 0.0))
+
+
 def restorer(call: Call) -> Callable[[], None]:
     """What puts the values of all inputs, parameters and buffers back to what they are now.
 

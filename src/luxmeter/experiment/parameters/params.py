@@ -7,7 +7,6 @@ default; what it sets afterwards stays. The order in which the sources are read 
 from __future__ import annotations
 
 import copy
-import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -247,9 +246,9 @@ class BaseParams:
         texts = params_args.from_environment(self, prefix, os.environ if environ is None else environ)
         return self._take(texts, Source.ENV, "the environment")
 
-    from_json = functools.partialmethod(from_file, kind=".json")
-    from_yaml = functools.partialmethod(from_file, kind=".yaml")
-    from_toml = functools.partialmethod(from_file, kind=".toml")
+    from_json = params_files.FromFile(".json")
+    from_yaml = params_files.FromFile(".yaml")
+    from_toml = params_files.FromFile(".toml")
 
     def to_file(self, path: str | os.PathLike[str]) -> Path:
         """Write a YAML, TOML or JSON file (by its suffix) that `from_file` reads back."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import json
 import math
 import sys
@@ -27,6 +28,16 @@ from luxmeter.literal import parse, show
 
 _SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 _NODE_LIMIT = 1_000_000  # a few lines of YAML aliases can stand for billions of values
+
+
+class FromFile:
+    """`Params().from_json(path)`: a file of this kind, whatever its name; of the class itself, into new parameters."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def __get__(self, params: Any, owner: Any) -> Callable[..., Any]:
+        return functools.partial((owner() if params is None else params).from_file, kind=self._kind)
 
 
 def read(path: Path, kind: str | None = None) -> dict[str, Any]:

@@ -277,3 +277,45 @@ def test_floats_that_decide_the_size_are_part_of_the_key(core):
     assert described == [(1, [2.0]), (1, [2.0]), (1, [0.5]), (1, [0.0]), (1, [-0.0])]
     ranges = recorder.float_ranges()
     assert ranges[1] == [(-0.0, 2.0)] and ranges[2] == [(2.0, 2.0)] and ranges[3] == [(0.5, 0.5)]
+
+
+def test_the_first_result_of_a_signature_is_given_in_nobodys_time(core) -> None:
+    given: list[Any] = []
+    recorder, _, _ = make(core, on_result=lambda *pair: given.append(pair))
+
+    def twice(n: int) -> int:
+        if n < 0:
+            raise ValueError(n)
+        return 2 * n
+
+    call = recorder.wrap(twice, recorder.add_callable("twice"))
+    span = recorder.wrap(twice, recorder.add_callable("span", kind=core.SPAN))
+    assert [call(1), call(1), call(2), span(3)] == [2, 2, 4, 6]
+    with pytest.raises(ValueError):
+        call(-1)
+    events = np.frombuffer(b"".join(recorder.drain()), dtype=EVENT_DTYPE)
+    assert [result for _, result in given] == [2, 4]
+    mine = events[events["callable"] == 1 + 1]
+    assert [number for number, _ in given] == [mine["signature"][0], mine["signature"][2]]
+    after = events[
+        np.flatnonzero(events["callable"] == 2)[[0, 2]] + 1
+    ]  # the recorder's own work, behind each first call
+    assert (after["callable"] == 0).all()
+    assert (after["start_ns"] >= mine["start_ns"][[0, 2]] + mine["duration_ns"][[0, 2]]).all()
+    assert recorder.stats()["events"] == 5
+
+
+def test_a_result_that_cannot_be_described_is_the_callers_all_the_same(core) -> None:
+    def fails(signature: int, result: Any) -> None:
+        raise RuntimeError("odd")
+
+    def interrupted(signature: int, result: Any) -> None:
+        raise KeyboardInterrupt
+
+    recorder, call, _ = make(core, on_result=fails)
+    assert recorder.wrap(len, recorder.add_callable("len"))([1]) == 1
+    assert recorder.stats()["hook_errors"] == 1
+    recorder, call, _ = make(core, on_result=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(1)
+    assert call(1) is None

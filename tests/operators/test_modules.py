@@ -19,6 +19,8 @@ import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.inputs import NOT_REPLAYABLE, make_call
+from luxmeter.operators.replay import replay
+from luxmeter.operators.work import bench_one
 from luxmeter.signature import ModuleSpec, Signature, Word, describe
 from luxmeter.signature_torch import module_of
 
@@ -381,6 +383,29 @@ def test_a_changed_module_is_not_measured_as_another() -> None:
             make_call(Case("torch.neg", written(module).signature))
         assert why in str(refused.value)
         assert refused.value.slug in NOT_REPLAYABLE
+
+
+def test_a_replay_is_held_against_the_shapes_that_were_recorded() -> None:
+    """A hook changes what the module gives, and no setting says so."""
+    plain, hooked = nn.Linear(3, 4), nn.Linear(3, 5)
+    hooked.register_forward_hook(lambda module, args, output: output[:1])
+    with lux.trace() as t:
+        plain(torch.ones(2, 3))
+        hooked(torch.ones(2, 3))
+        torch.ones(3).nonzero()
+    read = {
+        case.op + str(case.outputs): case_from_json(json.loads(json.dumps(case_to_json(case))))
+        for case in t.operators()
+    }
+    linear, other = read["torch.nn.Linear((2, 4),)"], read["torch.nn.Linear((1, 5),)"]
+    assert replay(linear).shape == (2, 4)
+    with pytest.raises(UsageError, match=r"gives \[2, 5\], the recorded one gave \[1, 5\]"):
+        replay(other)
+    assert read["Tensor.nonzero((3, 1),)"].outputs == ((3, 1),)
+    found = bench_one(
+        case_to_json(other), dtype="fp32", backend="eager", backward=False, threads=1, budget_s=0, target_ci=1
+    )
+    assert found["status"] == "unsupported" and "the recorded one gave [1, 5]" in found["reason"]
 
 
 def test_settings_of_another_version_are_refused_with_a_reason() -> None:

@@ -7,6 +7,7 @@ Format history
    (counters, cost, float ranges; totals in totals mode; absent if the process was killed).
    An event is written when its call ends. Its parent is not written: it is the next event of its thread, in
    order of writing, whose depth is one less and whose time contains it.
+   A signature may say the shapes that its first call gave (`outputs`).
    A callable's words may name its framework; where they do not, it is torch (all there was before).
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ import pyarrow as pa
 from luxmeter.signature import Signature
 
 FORMAT = 1
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 CALL, SPAN, SECTION = 0, 1, 2
 RAISED, INSIDE, SPANNED, FIRST, COMPLETED, OWN = 1, 2, 4, 8, 16, 32
@@ -102,6 +104,7 @@ class SignatureWords:
     signature: Signature
     general: bool = False
     float_ranges: tuple[tuple[float, float], ...] = ()
+    outputs: Shapes | None = None  # of the tensors that its first call gave
 
     def __str__(self) -> str:
         return "(any: too many signatures)" if self.general else str(self.signature)

@@ -105,6 +105,7 @@ class Trace:
             max_signatures=options.max_signatures,
             max_pending=options.max_pending,
             on_signature=self._words.on_signature,
+            on_result=self._words.on_result,
             on_thread=self._on_thread,
             on_chunk=self._on_chunk,
             sync=computing.synchronize if options.sync else None,

@@ -6,10 +6,11 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luxmeter.calls.records import CALL, SECTION, CallableWords, SignatureWords
-from luxmeter.signature import Opaque, Signature, describe
+from luxmeter.signature import Opaque, Signature, describe, tensors_in
 from luxmeter.signature_json import signature_from_json
 from luxmeter.signature_json import to_json as signature_to_json
 
@@ -128,6 +129,14 @@ class Words:
             self._add_signature(signature_id, SignatureWords(callable_id, found))
             del self._described[signature_id]
 
+    def on_result(self, signature_id: int, result: Any) -> None:
+        """Keep the shapes of what the first call of a signature gave: what a replay is held against."""
+        with self._arguments.quiet():
+            outputs = tuple(t.shape for t in tensors_in(describe((result,)).args))
+        words = self.signatures[signature_id]
+        if not words.general:
+            self._add_signature(signature_id, replace(words, outputs=outputs))
+
     def _add_signature(self, number: int, words: SignatureWords) -> None:
         self.signatures[number] = words
         self._new.append(("signature", number))
@@ -191,7 +200,9 @@ class Words:
 
     def _signature_json(self, number: int, signature: Signature) -> dict[str, Any]:
         words = self.signatures[number]
-        said = {"general": True} if words.general else {"is": signature_to_json(signature)}
+        said: dict[str, Any] = {"general": True} if words.general else {"is": signature_to_json(signature)}
+        if words.outputs is not None:
+            said["outputs"] = words.outputs
         return {"signature": number, "of": words.callable, **said}
 
     def forget_told(self) -> None:
@@ -245,7 +256,8 @@ def read_lines(
         elif "signature" in told:
             general = told.get("general", False)
             found = Signature(general=True) if general else signature_from_json(told["is"])
-            signatures[told["signature"]] = SignatureWords(told["of"], found, general)
+            outputs = tuple(map(tuple, told["outputs"])) if "outputs" in told else None
+            signatures[told["signature"]] = SignatureWords(told["of"], found, general, outputs=outputs)
         elif "thread" in told:
             threads[told["thread"]] = told["name"]
     return callables, signatures, threads

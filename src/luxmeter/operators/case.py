@@ -1,7 +1,8 @@
 """An operator with its signature, and a collection of them: kept as data, never as pickled code.
 
 File format `operators`, version 1: JSON lines in UTF-8. The first line says what the file is; every further line is
-one case: {"op", "args", "kwargs", "count", "total_ns", "where", "source"}, arguments as in `signature_json`.
+one case: {"op", "args", "kwargs", "count", "total_ns", "where", "source", "outputs"}, arguments as in `signature_json`,
+the shapes of its result's tensors as lists.
 The first line may say `whole`, [nanoseconds, calls] of all that the cases are a part of.
 History: 1, the first.
 """
@@ -39,6 +40,7 @@ class Case:
     total_ns: int | None = None
     where: tuple[str, ...] = ()
     source: str = ""
+    outputs: tuple[tuple[int, ...], ...] | None = None  # shapes of what it gave, where they were recorded
 
     @property
     def size_bytes(self) -> int:
@@ -263,6 +265,8 @@ def case_to_json(case: Case) -> dict[str, Any]:
         said["where"] = list(case.where)
     if case.source:
         said["source"] = case.source
+    if case.outputs is not None:
+        said["outputs"] = case.outputs
     return said
 
 
@@ -272,10 +276,22 @@ def case_from_json(said: Any) -> Case:
         raise ValueError("it has no 'op'")
     said = dict(said)
     op, count, total_ns = said.pop("op"), said.pop("count", 1), said.pop("total_ns", None)
-    where, source = said.pop("where", []), said.pop("source", "")
+    where, source, outputs = said.pop("where", []), said.pop("source", ""), said.pop("outputs", None)
     if type(count) is not int or not isinstance(total_ns, int | None) or not isinstance(where, list):
         raise ValueError("count and total_ns are whole numbers, where is a list")
-    return Case(op, signature_from_json(said), count, total_ns, tuple(map(str, where)), str(source))
+    return Case(
+        op, signature_from_json(said), count, total_ns, tuple(map(str, where)), str(source), _shapes(outputs)
+    )
+
+
+def _shapes(said: Any) -> tuple[tuple[int, ...], ...] | None:
+    if said is None:
+        return None
+    if not isinstance(said, list | tuple) or not all(
+        isinstance(shape, list | tuple) and all(type(n) is int for n in shape) for shape in said
+    ):
+        raise ValueError("outputs is a list of shapes")
+    return tuple(map(tuple, said))
 
 
 def _sum(a: Case, b: Case) -> Case:

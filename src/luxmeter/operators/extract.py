@@ -67,7 +67,8 @@ def case_of(recording: Any, number: int) -> Case | None:
     signature = words.signature.with_ranges(words.float_ranges) if words.float_ranges else words.signature
     if op != name.name and signature.args and isinstance(signature.args[0], Word):
         signature = replace(signature, args=signature.args[1:])  # the kernel itself, which `op` names
-    return Case(op, signature, where=(name.path,) if name.path else (), source="trace")
+    where = (name.path,) if name.path else ()
+    return Case(op, signature, where=where, source="trace", outputs=words.outputs)
 
 
 def _calls(recording: Any) -> Any:

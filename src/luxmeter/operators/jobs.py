@@ -95,7 +95,7 @@ def _job(
     base = {"op": case.op, "signature": str(case.signature), "scale": ",".join(f"{k}={v}" for k, v in sizes.items()),
             "dtype": dtype, "backend": backend, "mode": "forward+backward" if options.backward else "forward",
             "device": device, "threads": threads, "case": name, "key": key}  # fmt: skip
-    return Job(base, args)
+    return Job(base, {**args, "case": {**said, "outputs": case.outputs}})
 
 
 def _kernel_jobs(
@@ -155,8 +155,8 @@ def _without_kernels(whole: Job, mark: str, outcome: Outcome) -> Job:
 
 
 def _plain(case: Case) -> dict[str, Any]:
-    """What the operator is given, without how often and from where."""
-    return case_to_json(replace(case, count=1, total_ns=None, where=(), source=""))
+    """What the operator is given, without how often and from where, and what it gave."""
+    return case_to_json(replace(case, count=1, total_ns=None, where=(), source="", outputs=None))
 
 
 def _short_hash(value: Any) -> str:

@@ -12,8 +12,9 @@ import torch
 from torch.nn.utils import parametrizations
 
 from luxmeter.errors import UsageError
+from luxmeter.operators.case import Case
 from luxmeter.operators.resolve import module_class
-from luxmeter.signature import Described, DictOf, ListOf, ModuleSpec, TensorSpec, Word
+from luxmeter.signature import Described, DictOf, ListOf, ModuleSpec, TensorSpec, Word, describe, tensors_in
 from luxmeter.signature_modules import is_unmade, module_of
 
 
@@ -61,6 +62,26 @@ _PARAMETRIZATIONS: dict[str, Callable[..., Any]] = {
         parametrizations.orthogonal,
     )
 }
+
+
+def check_outputs(case: Case, result: Any) -> None:
+    """UsageError where a rebuilt module gives other shapes than the recorded one gave.
+
+    Of functions the shapes may depend on values (`nonzero`), which a replay makes up.
+    """
+    if case.outputs is None or not any(isinstance(v, ModuleSpec) for v in case.signature.args[:1]):
+        return
+    given = tuple(t.shape for t in tensors_in(describe((result,)).args))
+    if given != case.outputs and -1 not in (n for shape in case.outputs for n in shape):
+        raise UsageError(
+            "module-differs",
+            f"Built again from its settings, {case.op} gives {_listed(given)}, the recorded one gave {_listed(case.outputs)}.",
+            "It was changed after it was built; its parts are operators of their own: replay those.",
+        )
+
+
+def _listed(shapes: tuple[tuple[int, ...], ...]) -> str:
+    return ", ".join(str(list(shape)) for shape in shapes) or "no tensors"
 
 
 def _made(kind: Any, settings: dict[str, Any]) -> torch.nn.Module:

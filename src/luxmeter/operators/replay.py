@@ -8,12 +8,15 @@ import torch
 
 from luxmeter.operators.case import Case, case_from_json
 from luxmeter.operators.inputs import make_call
+from luxmeter.operators.rebuild import check_outputs
 from luxmeter.signature import describe, tensors_in
 
 
 def replay(case: Case, *, seed: int = 0, device: str = "cpu") -> Any:
     """The operator's result on inputs made for this case."""
-    return make_call(case, seed=seed, device=device).run()
+    result = make_call(case, seed=seed, device=device).run()
+    check_outputs(case, result)
+    return result
 
 
 def outputs_of(result: Any) -> list[str]:

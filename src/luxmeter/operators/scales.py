@@ -140,6 +140,7 @@ class _Resizing:
             args += value if loose else [value]
         return replace(
             self._case,
+            outputs=None,
             signature=Signature(tuple(args), tuple((k, new[k]) for k, _ in given.kwargs), given.ranges),
         )
 

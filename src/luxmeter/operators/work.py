@@ -19,6 +19,7 @@ from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.dtypes import for_cpu, in_dtype
 from luxmeter.operators.inputs import NOT_REPLAYABLE, Call, make_call
 from luxmeter.operators.randomness import is_random
+from luxmeter.operators.rebuild import check_outputs
 from luxmeter.operators.resolve import adapted
 from luxmeter.operators.timer import measure
 from luxmeter.signature import ModuleSpec, describe, tensors_in
@@ -55,7 +56,7 @@ def bench_one(
             return {"status": "unscaled", "reason": misfit}
         with torch.set_grad_enabled(backward):
             restore = restorer(call)
-            found: dict[str, Any] = costs_of(call)
+            found: dict[str, Any] = costs_of(call, recorded)
             restore()
             if backend not in _backends:
                 _backends[backend] = BACKENDS.get(backend)()
@@ -214,13 +215,15 @@ class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def costs_of(call: Call) -> dict[str, Any]:
-    """FLOPs of one forward call, and the bytes it must move."""
+def costs_of(call: Call, case: Case | None = None) -> dict[str, Any]:
+    """FLOPs of one forward call, and the bytes it must move; UsageError if it is not the recorded call of `case`."""
     counter = _Kernels()
     state = torch.get_rng_state()
     with torch.no_grad(), counter:
         out = call.run()
     torch.set_rng_state(state)
+    if case is not None:
+        check_outputs(case, out)
     weights = [p for a in call.args if isinstance(a, torch.nn.Module) for p in a.parameters()]
     return {"flops": counter.flops, "bytes": moved_bytes((*call.args, weights), call.kwargs, out)}
 

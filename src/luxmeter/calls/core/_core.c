@@ -249,7 +249,7 @@ typedef struct {
     PyObject *exchange;
     int (*from_py_object)(void *, DLTensor *);
     int direct; /* tensors are read where the table points to, see "where a tensor keeps its shape" */
-    PyObject *classify, *key, *on_signature, *on_thread, *on_chunk, *sync;
+    PyObject *classify, *key, *on_signature, *on_result, *on_thread, *on_chunk, *sync;
     uint64_t events, lost, passed, unfinished, generalised, hook_errors, described;
     int64_t described_ns;
 } Recorder;
@@ -1041,6 +1041,20 @@ static int first_sight(Recorder *r, Thread *t, uint32_t callable, uint64_t key, 
     return own_work(r, t, start);
 }
 
+/* Calls on_result(signature, result) after the first call of a signature, in nobody's time. -1: interrupted. */
+static int describe_result(Recorder *r, Thread *t, uint32_t signature, PyObject *result)
+{
+    int64_t start = now();
+    PyObject *hook_args[2] = {PyLong_FromUnsignedLong(signature), result};
+    if (hook_args[0] == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    int status = call_hook(r, t, r->on_result, hook_args, 2, NULL);
+    Py_DECREF(hook_args[0]);
+    return status < 0 || !r->on ? status : own_work(r, t, start);
+}
+
 /* The signature's id in *signature. -1: a hook was interrupted. */
 static inline int signature_of(Recorder *r, Thread *t, uint32_t callable, PyObject *const *args, Py_ssize_t nargs,
                                PyObject *kwnames, uint32_t *signature)
@@ -1152,7 +1166,7 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
         return result;
     }
     int is_module = c->module;
-    uint32_t signature = 0, ended = c->ended;
+    uint32_t signature = 0, ended = c->ended, known = r->signature_count;
     if (r->signatures &&
         signature_of(r, t, callable, i->args, PyVectorcall_NARGS(i->nargsf), i->kwnames, &signature) < 0)
         return NULL;
@@ -1191,6 +1205,8 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
         int64_t duration = end - f.start;
         if (f.prev != NULL) f.prev->child += duration;
         if (UNLIKELY(emit(r, t, &f, duration, wait, signature, flags) < 0)) status = -1;
+        if (UNLIKELY(signature > known) && status == 0 && result != NULL && kind == CALL && r->on_result != NULL)
+            status = describe_result(r, t, signature, result);
     } else if (r->running) {
         r->unfinished++;
     }
@@ -1572,14 +1588,15 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 {
     static char *names[] = {"inside", "signatures", "strides", "totals", "completed", "max_signatures",
                             "max_pending", "tensor_type", "exchange", "classify", "key", "on_signature",
-                            "on_thread", "on_chunk", "sync", "samples", NULL};
+                            "on_result", "on_thread", "on_chunk", "sync", "samples", NULL};
     int inside = 0, signatures = 1, strides = 0, totals = 0, completed = 1;
     unsigned int max_signatures = 4096, max_pending = 262144;
     PyObject *tensor_type = NULL, *exchange = NULL, *classify = NULL, *key = NULL, *on_signature = NULL,
-             *on_thread = NULL, *on_chunk = NULL, *sync = NULL, *samples = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pppppIIOOOOOOOOO", names, &inside, &signatures, &strides,
+             *on_result = NULL, *on_thread = NULL, *on_chunk = NULL, *sync = NULL, *samples = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pppppIIOOOOOOOOOO", names, &inside, &signatures, &strides,
                                      &totals, &completed, &max_signatures, &max_pending, &tensor_type, &exchange,
-                                     &classify, &key, &on_signature, &on_thread, &on_chunk, &sync, &samples))
+                                     &classify, &key, &on_signature, &on_result, &on_thread, &on_chunk, &sync,
+                                     &samples))
         return NULL;
     ExchangeTable *table = NULL;
     if (exchange != NULL && exchange != Py_None) {
@@ -1602,6 +1619,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     r->classify = optional(classify);
     r->key = optional(key);
     r->on_signature = optional(on_signature);
+    r->on_result = optional(on_result);
     r->on_thread = optional(on_thread);
     r->on_chunk = optional(on_chunk);
     r->sync = optional(sync);
@@ -1641,6 +1659,7 @@ static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(r->classify);
     Py_VISIT(r->key);
     Py_VISIT(r->on_signature);
+    Py_VISIT(r->on_result);
     Py_VISIT(r->on_thread);
     Py_VISIT(r->on_chunk);
     Py_VISIT(r->sync);
@@ -1665,6 +1684,7 @@ static int recorder_clear(PyObject *self)
     Py_CLEAR(r->classify);
     Py_CLEAR(r->key);
     Py_CLEAR(r->on_signature);
+    Py_CLEAR(r->on_result);
     Py_CLEAR(r->on_thread);
     Py_CLEAR(r->on_chunk);
     Py_CLEAR(r->sync);

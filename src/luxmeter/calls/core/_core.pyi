@@ -89,6 +89,7 @@ class Recorder:
         classify: Callable[[type], int | tuple[str, ...]] | None = None,
         key: Callable[[Any], object] | None = None,
         on_signature: Callable[[int, int, tuple[Any, ...], dict[str, Any], bool], None] | None = None,
+        on_result: Callable[[int, Any], None] | None = None,
         on_thread: Callable[[int], None] | None = None,
         on_chunk: Callable[[], None] | None = None,
         sync: Callable[[], None] | None = None,
@@ -96,6 +97,8 @@ class Recorder:
     ) -> None:
         """`samples`, tensors of `tensor_type` with a number for each data type (None: the table refuses it; those last), let the core
         learn where a tensor keeps its sizes, so that it need not ask the table each time; see `direct`.
+
+        `on_result` is given what the first CALL of a signature returned, after its event; what raised gives nothing.
 
         `exchange` is the capsule `dlpack_exchange_api` of `tensor_type`; `completed` says that without `sync` a call's end is completion (CPU)."""
 

@@ -23,6 +23,7 @@ __all__ = [
     "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "PER_CALLABLE_COMPLETED", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
     "now_ns", "holders", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
 
+_NOTHING: Any = object()  # of a call that raised
 Resolver: TypeAlias = Callable[[Any], int]
 
 
@@ -44,6 +45,7 @@ class Recorder:
         classify: Callable[[type], int | tuple[str, ...]] | None = None,
         key: Callable[[Any], object] | None = None,
         on_signature: Callable[[int, int, tuple[Any, ...], dict[str, Any], bool], None] | None = None,
+        on_result: Callable[[int, Any], None] | None = None,
         on_thread: Callable[[int], None] | None = None,
         on_chunk: Callable[[], None] | None = None,
         sync: Callable[[], None] | None = None,
@@ -53,7 +55,7 @@ class Recorder:
         self._ended = COMPLETED if completed or sync is not None else 0
         self._max_signatures = max_signatures
         self._keys = KeyMaker(classify, key, strides)
-        self._on_signature, self._on_thread = on_signature, on_thread
+        self._on_signature, self._on_result, self._on_thread = on_signature, on_result, on_thread
         self._on_chunk, self._sync = on_chunk, sync
         self._callables = [Callable_(SPAN, [True])]
         self._apis: dict[str, list[bool]] = {}
@@ -242,6 +244,7 @@ class Recorder:
             return function(*args, **kwargs)
         if not spec.record:
             return self._unrecorded(thread, spec, function, args, kwargs)
+        known = self._signature_count
         signature = self._signature(thread, callable_id, spec, args, kwargs) if self._signatures else 0
         span = Span(thread, callable_id, self._epoch)
         thread.top, thread.depth = span, span.depth + 1
@@ -249,10 +252,11 @@ class Recorder:
             thread.open += 1
         if spec.module:
             thread.module = callable_id
-        raised, error = 0, None
+        raised, error, result = 0, None, _NOTHING
         span.start_ns = now_ns()
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            return result
         except BaseException as caught:
             error = caught
             raised = 0 if isinstance(error, StopIteration) else RAISED
@@ -278,6 +282,8 @@ class Recorder:
                 if span.prev is not None:
                     span.prev.child_ns += duration
                 self._emit(thread, span, duration, wait, signature, flags, spec)
+                if signature > known and result is not _NOTHING and failure is None and spec.kind == CALL:
+                    self._describe_result(thread, signature, result)
             elif self._running:
                 self._counts["unfinished"] += 1
             if spec.boundary and self._running and not self._manual_steps:
@@ -356,6 +362,14 @@ class Recorder:
         self._counts["described"] += 1
         self._own_work(thread, start_ns)
         return signature
+
+    def _describe_result(self, thread: Thread_, signature: int, result: Any) -> None:
+        """After the first call of a signature, in nobody's time."""
+        if self._on_result is not None:
+            start_ns = now_ns()
+            self._call_hook(thread, self._on_result, signature, result)
+            if self._on:
+                self._own_work(thread, start_ns)
 
     def _own_work(self, thread: Thread_, start_ns: int) -> None:
         """The recorder worked on this thread since then: an event of its own, and no part of the calls that are open."""

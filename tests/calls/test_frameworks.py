@@ -38,3 +38,32 @@ def test_missing_mindspore_is_one_line(start):
         and "\n" not in str(told.value)
     )
     assert "mindspore" not in sys.modules
+
+
+def test_several_may_wait_for_one_package(tmp_path, monkeypatch):
+    """As in a spawned child of `luxmeter trace`: the variable and the parent both wait for torch."""
+    import contextlib
+    import sys
+
+    from luxmeter.calls.imports import AsideImports
+    from luxmeter.view.startup.first_import import call_after_import
+
+    (tmp_path / "awaited_package.py").write_text("x = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    arrived: list[str] = []
+    for number in range(2):
+        sys.meta_path.insert(
+            0,
+            AsideImports(
+                (),
+                contextlib.nullcontext,
+                ("awaited_package",),
+                lambda _, n=number: arrived.append(f"calls {n}"),
+            ),  # type: ignore[misc]
+        )
+        call_after_import("awaited_package", lambda n=number: arrived.append(f"view {n}"))  # type: ignore[misc]
+    import awaited_package  # type: ignore[import-not-found]
+
+    monkeypatch.delitem(sys.modules, "awaited_package")
+    assert awaited_package.x == 1 and sorted(arrived) == ["calls 0", "calls 1", "view 0", "view 1"]

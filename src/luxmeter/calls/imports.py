@@ -10,6 +10,12 @@ from types import ModuleType
 from typing import Any
 
 
+def after(finder: Any) -> list[Any]:
+    """The finders that come after this one. Those before it were asked, and may be asking it."""
+    finders = list(sys.meta_path)
+    return finders[next((i + 1 for i, other in enumerate(finders) if other is finder), 0) :]
+
+
 class AsideImports:
     """On sys.meta_path: the modules of some packages run their import with the stand-ins out of the way.
 
@@ -36,14 +42,14 @@ class AsideImports:
         """The spec that the other finders give, with a loader that steps aside."""
         if not name.startswith(self._prefixes) and name not in self._awaited:
             return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
+        for finder in after(self):
+            if not hasattr(finder, "find_spec"):
                 continue
-            spec = finder.find_spec(name, path, target)
+            spec: importlib.machinery.ModuleSpec | None = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    after = self._arrived if name in self._awaited else None
-                    spec.loader = _Loader(spec.loader, self._aside, after)  # type: ignore[assignment]
+                    arrived = self._arrived if name in self._awaited else None
+                    spec.loader = _Loader(spec.loader, self._aside, arrived)  # type: ignore[assignment]
                 return spec
         return None
 

@@ -26,9 +26,9 @@ class _Finder:
         """The spec of the other finders, with a loader that calls back; None for every other name."""
         if name != self._package:
             return None
-        for finder in sys.meta_path:
-            # Not another of this kind: it would ask this one.
-            spec = None if isinstance(finder, _Finder) else finder.find_spec(name, path, target)
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ():
+            # Those before it were asked, and may be asking this one.
+            spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
                     spec.loader = _Loader(spec.loader, self._done)  # type: ignore[assignment]

@@ -213,7 +213,7 @@ def test_callables_added_by_many_threads_keep_their_names(core: Any) -> None:
 def test_what_cannot_be_described_is_unknown_and_counted(
     core_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(words, "describe", failing(words.describe, float("inf"), RuntimeError("odd")))
+    monkeypatch.setattr(words, "describe", failing(words.describe, 1, RuntimeError("odd")))
     with lux.trace(framework=None) as t:
         assert t.wrap(len, name="work")([1, 2]) == 2
     (row,) = t.table("signature")

@@ -26,7 +26,7 @@ from luxmeter.calls.targets import torch_names as names
 # Where a function is bound in several of them, the first gives it its name: torch.conv2d is documented as
 # torch.nn.functional.conv2d, and torch itself comes last.
 NAMESPACES = (
-    "torch.nn.functional", "torch.func", "torch.linalg", "torch.fft", "torch.special", "torch.sparse", "torch.nested", "torch.masked",
+    "torch.nn.functional", "torch.func", "torch.foreach", "torch.linalg", "torch.fft", "torch.special", "torch.sparse", "torch.nested", "torch.masked",
     "torch.signal.windows", "torch.autograd", "torch.autograd.functional", "torch.autograd.forward_ad", "torch.nn.init", "torch.nn.utils",
     "torch.nn.utils.rnn", "torch.nn.utils.parametrize", "torch.nn.utils.parametrizations", "torch.nn.utils.stateless",
     "torch.nn.utils.prune", "torch.nn.attention.flex_attention", "torch.nn.parallel", "torch.utils.checkpoint", "torch.utils.data",

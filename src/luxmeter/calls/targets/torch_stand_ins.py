@@ -7,7 +7,7 @@ import multiprocessing.reduction
 import pickle
 import sys
 from collections.abc import Iterator, Sequence
-from types import FunctionType, MethodType
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -92,8 +92,10 @@ class TorchFramework:
         if form is Form.INSTANCE:
             return recorder.wrap_resolved(original, self.method_resolver(target, patcher))
         if form is Form.CLASSMETHOD:
+            # From torch 2.14 on `Function.apply` is a method of C, which takes the class as a function does.
+            function = original.__func__ if isinstance(original, classmethod) else original
             return classmethod(
-                recorder.wrap_resolved(original.__func__, functools.partial(_resolve_function, patcher))
+                recorder.wrap_resolved(function, functools.partial(_resolve_function, patcher))
             )
         if form is Form.OPERATOR:
             return recorder.wrap_resolved(original, functools.partial(_resolve_operator, patcher))
@@ -115,12 +117,11 @@ class TorchFramework:
     def instances(self, patcher: Patcher) -> Iterator[Binding]:
         """Methods bound in instances, `op = MyFunction.apply` and compiled functions at module level."""
         yield from self._optimizers.found(patcher)
-        apply = vars(torch.autograd.Function)["apply"].__func__
-        if patcher.is_stand_in(vars(torch.autograd.Function)["apply"]):
-            stand_in, original = apply, apply.__wrapped__
-            for namespace, name, value in _of_users(MethodType):
-                if value.__func__ is original:
-                    yield Binding(namespace, name, value, MethodType(stand_in, value.__self__))
+        apply = vars(torch.autograd.Function)["apply"]
+        if patcher.is_stand_in(apply):
+            for namespace, name, value in _of_users(MethodType, BuiltinMethodType):
+                if _is_apply(value, apply.__func__.__wrapped__):
+                    yield Binding(namespace, name, value, MethodType(apply.__func__, value.__self__))
         if "torch._dynamo.eval_frame" in sys.modules:
             for namespace, name, value in _of_users(FunctionType):
                 # Names with underscores are Dynamo's own: the graphs and resume points that it keeps in the user's module.
@@ -170,8 +171,16 @@ def _resolve_function(patcher: Patcher, cls: type) -> int:
     return patcher.id_for(name, span=span)
 
 
-def _of_users(kind: type) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """Module-level values of exactly this type outside torch and the standard library."""
+def _is_apply(value: Any, original: Any) -> bool:
+    """Whether a bound method is `apply` of some autograd.Function: of Python, or from torch 2.14 on of C."""
+    if type(value) is MethodType:
+        return value.__func__ is original
+    owner = value.__self__
+    return value.__name__ == "apply" and isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+
+
+def _of_users(*kinds: type) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """Module-level values of exactly these types outside torch and the standard library."""
     for module, namespace in aliases.namespaces():
         top = module.partition(".")[0]
         if (top in sys.stdlib_module_names and module != "__main__") or top in (
@@ -182,7 +191,7 @@ def _of_users(kind: type) -> Iterator[tuple[dict[str, Any], str, Any]]:
         ):
             continue
         for name, value in list(namespace.items()):
-            if type(value) is kind:
+            if type(value) in kinds:
                 yield namespace, name, value
 
 

@@ -63,7 +63,7 @@ def test_the_output_is_of_the_kind_shown() -> None:
 
 def _kinds(lines: list[str]) -> list[list[str]]:
     """Names and counts, without times: in an order that does not hang on them."""
-    times = re.compile(r"(?<!\S)[\d,]+\.\d+%?,?(?!\S)|\d+ ns")
+    times = re.compile(r"[\d,.]+ [mn]s\b|(?<!\S)[\d,]+\.\d+%?,?(?!\S)")
     return sorted(times.sub("", line).split() for line in lines)
 
 

@@ -174,8 +174,11 @@ with lux.Experiment('s', watch=['made']) as exp:
         said = [process.stdout.readline() for _ in range(chance.randrange(1, 40))]
         time.sleep(chance.random() * 0.05)
         os.kill(process.pid, signal.SIGKILL)
-        rest, _ = process.communicate()
-        last = int([line for line in [*said, *rest.splitlines()] if line.startswith("step")][-1].split()[1])
+        rest, errors = process.communicate()
+        # Where output is not buffered, the kill may tear the last line.
+        whole = [line for line in [*said, *rest.splitlines(keepends=True)] if line.endswith("\n")]
+        assert whole, errors
+        last = int(whole[-1].split()[1])
         kept = Lab.open().find("s")
         assert kept.state == "lost"
         steps = kept.metric("loss")["step"].to_pylist()

@@ -15,6 +15,7 @@ from luxmeter.operators.backends import Prepared, tensors_of
 from luxmeter.operators.counterparts.agreement import agreement
 from luxmeter.operators.inputs import Call
 from luxmeter.operators.resolve import plain_name
+from luxmeter.signature_modules import is_unmade
 
 # The largest difference, as a share of the largest value, that another order of summation explains.
 ROOM = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
@@ -68,7 +69,7 @@ def restorer(call: Call) -> Callable[[], None]:
     """
     storages = {}
     for tensor in _all_tensors(call):
-        if tensor.layout is torch.strided and not tensor.is_meta:
+        if tensor.layout is torch.strided and not tensor.is_meta and not is_unmade(tensor):
             storage = tensor.untyped_storage()
             storages[storage.data_ptr()] = storage
     kept = [(storage, storage.clone()) for storage in storages.values() if storage.nbytes()]  # type: ignore[no-untyped-call]

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from luxmeter.errors import LuxmeterWarning, UsageError, suggestion
+from luxmeter.errors import UsageError, suggestion, warn_once
 from luxmeter.files import write_file
 from luxmeter.signature import Signature
 from luxmeter.signature_json import signature_from_json, to_json
@@ -199,11 +198,11 @@ def load_operators(path: str | Path) -> Operators:
 
         captured = load_foreign(path)
         if captured.problems:
-            warnings.warn(
-                LuxmeterWarning(
-                    f"{captured.left_out} Mend or remove them if they matter. [operators-left-out]"
-                ),
-                stacklevel=2,
+            warn_once(
+                "operators-left-out",
+                captured.left_out,
+                "Mend or remove them if they matter.",
+                key=captured.left_out,
             )
         return captured.operators
     if not isinstance(head["version"], int) or head["version"] > VERSION:

@@ -176,7 +176,9 @@ def _is_apply(value: Any, original: Any) -> bool:
     if type(value) is MethodType:
         return value.__func__ is original
     owner = value.__self__
-    return value.__name__ == "apply" and isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+    return (
+        value.__name__ == "apply" and isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
+    )
 
 
 def _of_users(*kinds: type) -> Iterator[tuple[dict[str, Any], str, Any]]:

@@ -36,6 +36,7 @@ SHAPED_BY_FLOATS = frozenset(
         ),
     }
 )
+_NOBODY = CallableWords("")  # at a number whose callable is being added
 Describer: TypeAlias = dict[str, Any]  # "facts": what looks at values (signature_torch.Looks), "module"
 
 
@@ -83,7 +84,7 @@ class Words:
             name, kind=kind, module=module, record=record, boundary=boundary, floats=name in SHAPED_BY_FLOATS
         )
         while len(self.callables) <= number:  # other threads may do the same: a place too many is harmless
-            self.callables.append(CallableWords(""))
+            self.callables.append(_NOBODY)
         self.callables[number] = CallableWords(name, label, kind, path, framework)
         return number
 

@@ -28,7 +28,6 @@ from luxmeter.store.troubles import Troubles
 from luxmeter.store.values import number_of, object_of
 
 _MAX_PENDING_BYTES = 64 * 1024 * 1024  # kept in memory while the disk refuses; then the oldest is given up
-_FIRST_STEP, _LAST_STEP = -points.EDGE, points.EDGE - 1
 
 
 class RunWriter:
@@ -73,7 +72,7 @@ class RunWriter:
                 self._log_object(key, value, step)
                 return
             value = number
-        if step.__class__ is not int or not _FIRST_STEP <= step <= _LAST_STEP:
+        if step.__class__ is not int or step >> 63:  # beyond 64 bits, or below zero: looked at closely
             step = self._step(key, step)
         self._put((key, value, step, time.time_ns()))
         if self._troubles:
@@ -87,7 +86,7 @@ class RunWriter:
         now = time.time_ns()
         put = self._put
         known = self._keys
-        known_step = step.__class__ is int and _FIRST_STEP <= step <= _LAST_STEP
+        known_step = step.__class__ is int and not step >> 63
         refused: list[Exception] = []
         for key, value in values.items():
             if value.__class__ is float and known_step and key in known:

@@ -7,7 +7,8 @@ Format history
    (counters, cost, float ranges; totals in totals mode; absent if the process was killed).
    An event is written when its call ends. Its parent is not written: it is the next event of its thread, in
    order of writing, whose depth is one less and whose time contains it.
-   A signature may say the shapes that its first call gave (`outputs`).
+   A signature may say the shapes that its first call gave (`outputs`). `end.json` may say what could not be written
+   (`lost_on_disk`, `trouble`); a folder `spawned` has a file for each spawned child that joined, or could not and why.
    A callable's words may name its framework; where they do not, it is torch (all there was before).
 """
 

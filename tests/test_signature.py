@@ -25,8 +25,10 @@ from luxmeter.signature import (
     Word,
     describe,
     dtype_bytes,
+    signature_from_json,
+    to_json,
+    value_from_json,
 )
-from luxmeter.signature_json import signature_from_json, to_json, value_from_json
 
 
 def test_a_call_as_a_person_reads_it() -> None:

@@ -18,8 +18,8 @@ _PLACES = {
     "stop": "luxmeter.calls",
     "load_trace": "luxmeter.calls",
     "globs": "luxmeter.settings",
-    "Params": "luxmeter.experiment.parameters.params",
-    "BaseParams": "luxmeter.experiment.parameters.params",
+    "Params": "luxmeter.experiment.params.params",
+    "BaseParams": "luxmeter.experiment.params.params",
     "Meter": "luxmeter.experiment.meters.meter",
     "AvgMeter": "luxmeter.experiment.meters.meter",
     "Logger": "luxmeter.experiment.logs.log",
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from luxmeter.experiment.logs.log import Logger as Logger
     from luxmeter.experiment.meters.meter import AvgMeter as AvgMeter
     from luxmeter.experiment.meters.meter import Meter as Meter
-    from luxmeter.experiment.parameters.params import BaseParams as BaseParams
-    from luxmeter.experiment.parameters.params import Params as Params
+    from luxmeter.experiment.params.params import BaseParams as BaseParams
+    from luxmeter.experiment.params.params import Params as Params
     from luxmeter.experiment.randomness.seed import RndManager as RndManager
     from luxmeter.experiment.randomness.seed import random as random
     from luxmeter.flops import flops_of as flops_of

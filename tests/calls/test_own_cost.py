@@ -15,10 +15,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import luxmeter as lux
-from luxmeter import signature_torch
 from luxmeter.calls import records
-from luxmeter.signature import Facts
-from luxmeter.signature_torch import Looks, facts_of
+from luxmeter.signature import Facts, Looks, facts_of
+from luxmeter.signature import torch as signature_torch
 
 pytestmark = pytest.mark.usefixtures("core_name")
 

@@ -10,7 +10,7 @@ import torch
 
 from luxmeter import BaseParams, Params
 from luxmeter.errors import LuxmeterError, MissingNameError, UsageError
-from luxmeter.experiment.parameters.params import ABSENT
+from luxmeter.experiment.params.params import ABSENT
 
 # torch wraps `step` of an optimizer class when the first one is made; do that before any test looks.
 torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1)

@@ -11,7 +11,7 @@ import pytest
 
 from luxmeter import BaseParams, Params
 from luxmeter.errors import UsageError
-from luxmeter.experiment.parameters.near_names import near_miss
+from luxmeter.experiment.params.level import near_miss
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from luxmeter import BaseParams, Params
 from luxmeter.errors import UsageError
-from luxmeter.experiment.parameters.schedules import CosSchedule
+from luxmeter.experiment.params.schedules import CosSchedule
 
 YAML = """\
 # comment

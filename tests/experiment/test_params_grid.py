@@ -9,7 +9,7 @@ import torch
 
 from luxmeter import BaseParams, Params
 from luxmeter.errors import UsageError
-from luxmeter.experiment.parameters.schedules import (
+from luxmeter.experiment.params.schedules import (
     ConstSchedule,
     CosSchedule,
     ExpSchedule,

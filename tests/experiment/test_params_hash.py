@@ -19,7 +19,7 @@ import torch
 
 from luxmeter import BaseParams, Params
 from luxmeter.errors import UsageError
-from luxmeter.experiment.parameters.schedules import CosSchedule, LinearSchedule
+from luxmeter.experiment.params.schedules import CosSchedule, LinearSchedule
 
 
 class Colour(enum.Enum):
@@ -88,7 +88,7 @@ def test_the_order_of_setting_does_not_count_but_the_level_does() -> None:
 PROGRAM = """
 import torch, numpy as np, pathlib
 from luxmeter import Params
-from luxmeter.experiment.parameters.schedules import CosSchedule
+from luxmeter.experiment.params.schedules import CosSchedule
 p = Params(device="cpu", names={"a", "b", "c"}, w=torch.arange(5).float() / 3, a=np.linspace(0, 1, 7))
 p.optim = {"lr": 0.1, "betas": (0.9, 0.999)}
 p.where = pathlib.Path("data/x")

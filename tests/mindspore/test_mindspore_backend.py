@@ -17,8 +17,7 @@ from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.inputs import Call, make_call
 from luxmeter.operators.rows import BenchResult, load_benchmark
 from luxmeter.operators.side_by_side import side_by_side
-from luxmeter.signature import describe
-from luxmeter.signature_torch import facts_of, module_of
+from luxmeter.signature import describe, facts_of, module_of
 
 ROOT = Path(__file__).parents[2]
 OTHER = ROOT / ".venv" / "bin" / "python"

@@ -19,8 +19,7 @@ from luxmeter.operators.compare import compare
 from luxmeter.operators.inputs import Call, make_call
 from luxmeter.operators.pictures import series_of
 from luxmeter.operators.rows import BenchResult, Row, row_of, with_speedup
-from luxmeter.signature import describe
-from luxmeter.signature_torch import facts_of, module_of
+from luxmeter.signature import describe, facts_of, module_of
 
 
 def case(op: str, *args: Any, **kwargs: Any) -> Case:

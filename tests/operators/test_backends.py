@@ -13,8 +13,7 @@ import luxmeter as lux
 from luxmeter.operators.backends import BACKENDS, Unsupported
 from luxmeter.operators.case import Case
 from luxmeter.operators.inputs import make_call
-from luxmeter.signature import describe
-from luxmeter.signature_torch import module_of
+from luxmeter.signature import describe, module_of
 
 X = torch.rand(4, 6)
 

@@ -25,8 +25,7 @@ from luxmeter.operators.extract import operators_of
 from luxmeter.operators.replay import outputs_of, replay
 from luxmeter.operators.rows import COLUMNS, BenchResult, load_benchmark
 from luxmeter.operators.scales import at_scale, dimensions
-from luxmeter.signature import ListOf, Signature, TensorSpec, describe
-from luxmeter.signature_torch import module_of
+from luxmeter.signature import ListOf, Signature, TensorSpec, describe, module_of
 
 X, W = torch.rand(8, 16), torch.nn.Parameter(torch.rand(4, 16))
 LINEAR = Case("torch.nn.functional.linear", describe((X, W)))

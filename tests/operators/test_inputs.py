@@ -16,8 +16,7 @@ from luxmeter.operators.inputs import make_call
 from luxmeter.operators.replay import outputs_of, replay, replay_in_worker
 from luxmeter.operators.resolve import callable_of, is_operator
 from luxmeter.operators.work import bench_one
-from luxmeter.signature import Facts, ListOf, Opaque, Signature, TensorSpec, describe
-from luxmeter.signature_torch import facts_of, module_of
+from luxmeter.signature import Facts, ListOf, Opaque, Signature, TensorSpec, describe, facts_of, module_of
 
 
 def case_of(op: str, *args: object, **kwargs: object) -> Case:

@@ -16,8 +16,7 @@ from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case
 from luxmeter.operators.mini import bench_model_file
 from luxmeter.operators.mini_work import kernels_of_mini
-from luxmeter.signature import describe
-from luxmeter.signature_torch import module_of
+from luxmeter.signature import describe, module_of
 
 SPEC = """
 model: torch.nn:Linear

@@ -19,8 +19,7 @@ from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.inputs import NOT_REPLAYABLE, make_call
 from luxmeter.operators.replay import replay
 from luxmeter.operators.work import bench_one
-from luxmeter.signature import ModuleSpec, Signature, Word, describe
-from luxmeter.signature_torch import module_of
+from luxmeter.signature import ModuleSpec, Signature, Word, describe, module_of
 
 pytest.importorskip("expecttest")
 from module_samples import EVERY, KINDS, variations

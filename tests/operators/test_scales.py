@@ -26,8 +26,7 @@ from luxmeter.operators.resolve import is_operator
 from luxmeter.operators.rows import load_benchmark
 from luxmeter.operators.scales import at_scale, dimensions, scaled
 from luxmeter.operators.work import misfit_of
-from luxmeter.signature import ModuleSpec, describe
-from luxmeter.signature_torch import facts_of, module_of
+from luxmeter.signature import ModuleSpec, describe, facts_of, module_of
 
 
 def case(op: str, *args: Any, **kwargs: Any) -> Case:

@@ -15,7 +15,7 @@ import pytest
 import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.experiment import records
-from luxmeter.experiment.parameters.argv_params import params_of
+from luxmeter.experiment.params.command_line import params_of
 from luxmeter.store import Lab
 from luxmeter.view.cli import build_app
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from luxmeter import signature_mindspore
+from luxmeter.signature import mindspore_dtype_type, mindspore_tensor_type
 
 OPAQUE, EXCHANGE, KEY, IDENTITY, HASH = 0, 1, 2, 3, 4
 
@@ -118,10 +118,10 @@ class Arguments:
             return EXCHANGE if plain else KEY
         if torch is not None and issubclass(kind, torch.nn.Module):
             return ("training",)  # in the other mode it does something else
-        if issubclass(kind, signature_mindspore.tensor_type()):
+        if issubclass(kind, mindspore_tensor_type()):
             self._mindspore_tensors.add(kind)
             return KEY if self._strides else ("_shape", "_dtype")
-        if issubclass(kind, (*self._for_ever, *_listed(signature_mindspore.dtype_type()))):
+        if issubclass(kind, (*self._for_ever, *_listed(mindspore_dtype_type()))):
             return IDENTITY
         if kind is self._device:
             return HASH

@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luxmeter.calls.records import CALL, SECTION, CallableWords, SignatureWords
-from luxmeter.signature import Opaque, Signature, describe, tensors_in
-from luxmeter.signature_json import signature_from_json
-from luxmeter.signature_json import to_json as signature_to_json
+from luxmeter.signature import Opaque, Signature, describe, signature_from_json, tensors_in
+from luxmeter.signature import to_json as signature_to_json
 
 if TYPE_CHECKING:
     from luxmeter.calls.arguments import Arguments
@@ -37,7 +36,7 @@ SHAPED_BY_FLOATS = frozenset(
     }
 )
 _NOBODY = CallableWords("")  # at a number whose callable is being added
-Describer: TypeAlias = dict[str, Any]  # "facts": what looks at values (signature_torch.Looks), "module"
+Describer: TypeAlias = dict[str, Any]  # "facts": what looks at values (signature.Looks), "module"
 
 
 class Words:
@@ -232,10 +231,10 @@ def describer(framework: str | None, *, facts: bool) -> Describer:
     """How `signature.describe` looks into the framework's values."""
     if framework not in ("auto", "torch"):
         return {}
-    from luxmeter import signature_torch
+    from luxmeter.signature import Looks, module_of
 
-    module: Describer = {"module": signature_torch.module_of}
-    return {"facts": signature_torch.Looks(), **module} if facts else module
+    module: Describer = {"module": module_of}
+    return {"facts": Looks(), **module} if facts else module
 
 
 def read_lines(

@@ -15,7 +15,7 @@ from luxmeter.operators.backends import Prepared, tensors_of
 from luxmeter.operators.counterparts.agreement import agreement
 from luxmeter.operators.inputs import Call
 from luxmeter.operators.resolve import plain_name
-from luxmeter.signature_modules import is_unmade
+from luxmeter.signature import is_unmade
 
 # The largest difference, as a share of the largest value, that another order of summation explains.
 ROOM = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}

@@ -1,7 +1,7 @@
 """An operator with its signature, and a collection of them: kept as data, never as pickled code.
 
 File format `operators`, version 1: JSON lines in UTF-8. The first line says what the file is; every further line is
-one case: {"op", "args", "kwargs", "count", "total_ns", "where", "source", "outputs"}, arguments as in `signature_json`,
+one case: {"op", "args", "kwargs", "count", "total_ns", "where", "source", "outputs"}, arguments as in `signature.json`,
 the shapes of its result's tensors as lists.
 The first line may say `whole`, [nanoseconds, calls] of all that the cases are a part of.
 History: 1, the first.
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from luxmeter.errors import UsageError, suggestion, warn_once
 from luxmeter.files import write_file
-from luxmeter.signature import Signature
-from luxmeter.signature_json import signature_from_json, to_json
+from luxmeter.signature import Signature, signature_from_json, to_json
 
 if TYPE_CHECKING:
     from luxmeter.calls import Trace, TraceResult

@@ -10,7 +10,7 @@ from luxmeter.operators.case import Case
 from luxmeter.operators.resolve import arguments_of, plain_name
 from luxmeter.signature import (
     SHORT_DTYPES,
-    Described,
+    Argument,
     DictOf,
     Facts,
     ListOf,
@@ -90,7 +90,7 @@ def for_cpu(case: Case) -> Case:
     ):
         return case
 
-    def wide(value: Described) -> Described:
+    def wide(value: Argument) -> Argument:
         return replace(value, dtype="float32") if id(value) in beside else value
 
     args = tuple(wide(v) for v in case.signature.args)
@@ -101,7 +101,7 @@ def for_cpu(case: Case) -> Case:
 _BESIDE_FLOAT32 = ("float32", "float16", "bfloat16")
 
 
-def _value(value: Described, dtype: str) -> Described:
+def _value(value: Argument, dtype: str) -> Argument:
     if isinstance(value, TensorSpec):
         return _tensor(value, dtype)
     if isinstance(value, Word) and value.kind == "dtype":

@@ -6,17 +6,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 
-from luxmeter.signature import Described, ListOf, SliceOf, TensorSpec
+from luxmeter.signature import Argument, ListOf, SliceOf, TensorSpec
 
 
 class CannotFollowError(Exception):
     """A number among the arguments depends on the sizes, and there is none that fits."""
 
 
-Rule = Callable[[Described, tuple[int, ...], tuple[int, ...], int], Described]
+Rule = Callable[[Argument, tuple[int, ...], tuple[int, ...], int], Argument]
 
 
-def regroup(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Described:
+def regroup(value: Argument, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Argument:
     """The sizes of a view: each group of dimensions that it makes of some of the input's follows them."""
     target = list(items_of(value))
     if 0 in was or math.prod(n for n in target if n != -1) == 0:
@@ -63,7 +63,7 @@ def _groups(a: tuple[int, ...], b: tuple[int, ...]) -> Iterator[tuple[list[int],
         yield ins, outs
 
 
-def _split(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Described:
+def _split(value: Argument, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Argument:
     """As many parts, each by its share."""
     old, new = was[dim], now[dim]
     if old == new or not old:
@@ -77,16 +77,16 @@ def _split(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: in
     return like(value, tuple(b - a for a, b in itertools.pairwise(moved)))
 
 
-def _positions(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Described:
+def _positions(value: Argument, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Argument:
     if not isinstance(value, tuple | ListOf) or was[dim] == now[dim]:
         return value
     return like(value, tuple(round(n * now[dim] / was[dim]) for n in items_of(value)))
 
 
-def _index(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Described:
+def _index(value: Argument, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Argument:
     """x[3], x[:, 2:8]: a number stays within the size, an end that was the size is the size."""
     items = value if isinstance(value, tuple) else (value,)
-    out: list[Described] = []
+    out: list[Argument] = []
     place = 0
     for item in items:
         if item is None or place >= len(was) or not (type(item) is int or isinstance(item, SliceOf)):
@@ -111,26 +111,26 @@ def _index(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: in
     return tuple(out) if isinstance(value, tuple) else out[0]
 
 
-def _within(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Described:
+def _within(value: Argument, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Argument:
     return max(-now[dim], min(value, now[dim] - 1)) if type(value) is int else value
 
 
-def _end(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Described:
+def _end(value: Argument, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Argument:
     return now[dim] if value == was[dim] else value
 
 
-def _at_most(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Described:
+def _at_most(value: Argument, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Argument:
     if type(value) is not int:
         return value
     return now[dim] if value == was[dim] else min(value, now[dim])
 
 
-def _last(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Described:
+def _last(value: Argument, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Argument:
     many = len(items_of(value))
     return like(value, now[-many:]) if many and tuple(items_of(value)) == was[-many:] else value
 
 
-def _unflatten(value: Described, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Described:
+def _unflatten(value: Argument, was: tuple[int, ...], now: tuple[int, ...], dim: int) -> Argument:
     return regroup(value, (was[dim],), (now[dim],), 0)
 
 
@@ -151,12 +151,12 @@ RULES: dict[tuple[str, str], Rule] = {
 }  # fmt: skip
 
 
-def items_of(value: Described) -> tuple[int, ...]:
+def items_of(value: Argument) -> tuple[int, ...]:
     """The numbers of a list, a tuple, or one number."""
     return value.items if isinstance(value, ListOf) else value if isinstance(value, tuple) else (value,)
 
 
-def like(value: Described, items: tuple[int, ...]) -> Described:
+def like(value: Argument, items: tuple[int, ...]) -> Argument:
     """These numbers as a list, a tuple or one number, as `value` is."""
     if isinstance(value, ListOf):
         return ListOf(items)

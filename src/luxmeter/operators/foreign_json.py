@@ -12,7 +12,7 @@ from typing import Any
 
 from luxmeter.operators.case import Case
 from luxmeter.operators.foreign_text import NotReadable
-from luxmeter.signature import Described, ListOf, Signature, TensorSpec, Word, contiguous_stride
+from luxmeter.signature import Argument, ListOf, Signature, TensorSpec, Word, contiguous_stride
 
 _DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
@@ -84,7 +84,7 @@ def _chrome_case(event: dict[str, Any], total_ns: int, source: str) -> Case:
     return _case(event["name"], values, None, source=source, total_ns=total_ns)
 
 
-def _chrome_value(kind: str, dims: Any, stride: Any, concrete: str) -> Described:
+def _chrome_value(kind: str, dims: Any, stride: Any, concrete: str) -> Argument:
     if kind in _DTYPES:
         return _tensor(_DTYPES[kind], dims, stride)
     if kind == "TensorList":
@@ -101,9 +101,9 @@ def _chrome_value(kind: str, dims: Any, stride: Any, concrete: str) -> Described
     raise NotReadable(f"unknown input type {kind!r}")
 
 
-def _scalar(text: str) -> Described:
+def _scalar(text: str) -> Argument:
     text = text.strip()
-    words: dict[str, Described] = {"": None, "True": True, "False": False, "None": None}
+    words: dict[str, Argument] = {"": None, "True": True, "False": False, "None": None}
     if text in words:
         return words[text]
     try:
@@ -165,7 +165,7 @@ def _execution_case(node: dict[str, Any], source: str) -> Case:
 
 def _execution_value(
     kind: str, value: Any, shape: Any, stride: Any, storages: dict[int, list[int]]
-) -> Described:
+) -> Argument:
     if kind.startswith("Tensor(nullptr"):
         return None  # a tensor that was declared and never given
     if kind.startswith("Tensor("):
@@ -213,7 +213,7 @@ def _tensor(dtype: str, dims: Any, stride: Any) -> TensorSpec:
 
 
 def _case(
-    name: str, values: list[Described], schema: str | None, *, source: str, total_ns: int | None
+    name: str, values: list[Argument], schema: str | None, *, source: str, total_ns: int | None
 ) -> Case:
     import torch
 
@@ -234,7 +234,7 @@ def _case(
     raise NotReadable(f"no declaration of {name} takes these arguments")
 
 
-def _takes(arguments: Sequence[Any], values: list[Described]) -> bool:
+def _takes(arguments: Sequence[Any], values: list[Argument]) -> bool:
     if len(values) > len(arguments) or any(a.is_out for a in arguments):
         return False
     if any(not a.has_default_value() and "Optional" not in str(a.type) for a in arguments[len(values) :]):
@@ -242,7 +242,7 @@ def _takes(arguments: Sequence[Any], values: list[Described]) -> bool:
     return all(_fits(str(a.type), value) for a, value in zip(arguments, values, strict=False))
 
 
-def _fits(kind: str, value: Described) -> bool:
+def _fits(kind: str, value: Argument) -> bool:
     if kind == "Device" and value is None:
         return True  # a Chrome trace leaves devices out
     if kind.startswith("Optional["):
@@ -264,11 +264,11 @@ def _fits(kind: str, value: Described) -> bool:
     return False
 
 
-def _arranged(declared: Any, values: list[Described]) -> Signature:
+def _arranged(declared: Any, values: list[Argument]) -> Signature:
     """Positional and keyword arguments, with the numbers that stand for dtypes and the like as words."""
     meant = {name: kind for kind, name in _PARAMETER.findall(str(declared).partition("(")[2])}
-    args: list[Described] = []
-    kwargs: list[tuple[str, Described]] = []
+    args: list[Argument] = []
+    kwargs: list[tuple[str, Argument]] = []
     for argument, value in zip(declared.arguments, values, strict=False):
         kind, names = _WORDS.get(meant.get(argument.name, ""), ("", []))
         if kind and type(value) is int and 0 <= value < len(names):

@@ -13,7 +13,7 @@ from typing import Any
 from luxmeter.operators.case import Case
 from luxmeter.signature import (
     LONG_DTYPES,
-    Described,
+    Argument,
     DictOf,
     ListOf,
     Signature,
@@ -105,7 +105,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
 
-    def value(self, depth: int) -> Described:
+    def value(self, depth: int) -> Argument:
         if depth > _DEEPEST:
             raise NotReadable("it is nested too deep")
         kind, word = self._next()
@@ -130,7 +130,7 @@ class _Reader:
         if self._text[self._at :].strip():
             raise NotReadable(f"something follows its end: {self._text[self._at :][:40]!r}")
 
-    def _named(self, word: str, depth: int) -> Described:
+    def _named(self, word: str, depth: int) -> Argument:
         if self._peek() == "(":
             self._next()
             args, named = self._call(depth)
@@ -152,9 +152,9 @@ class _Reader:
             return Word("memory_format", short)
         raise NotReadable(f"unknown word {word!r}")
 
-    def _call(self, depth: int) -> tuple[list[Described], dict[str, Described]]:
-        args: list[Described] = []
-        named: dict[str, Described] = {}
+    def _call(self, depth: int) -> tuple[list[Argument], dict[str, Argument]]:
+        args: list[Argument] = []
+        named: dict[str, Argument] = {}
         while self._peek() != ")":
             before = self._at
             kind, word = self._next()
@@ -171,8 +171,8 @@ class _Reader:
         self._next()
         return args, named
 
-    def _items(self, closing: str, depth: int) -> tuple[list[Described], bool]:
-        items: list[Described] = []
+    def _items(self, closing: str, depth: int) -> tuple[list[Argument], bool]:
+        items: list[Argument] = []
         comma = False
         while self._peek() != closing:
             items.append(self.value(depth + 1))
@@ -210,13 +210,13 @@ class _Reader:
         return found.lastgroup, found.group(found.lastgroup)
 
 
-def _number(word: str) -> Described:
+def _number(word: str) -> Argument:
     if word.endswith("j"):
         return complex(word)
     return int(word) if re.fullmatch(r"[-+]?\d+", word) else float(word)
 
 
-def _tensor(word: str, args: list[Described], named: dict[str, Described]) -> TensorSpec:
+def _tensor(word: str, args: list[Argument], named: dict[str, Argument]) -> TensorSpec:
     if (
         len(args) < 2
         or not isinstance(args[0], ListOf)

@@ -25,7 +25,7 @@ from luxmeter.operators.resolve import (
     record_class,
 )
 from luxmeter.signature import (
-    Described,
+    Argument,
     DictOf,
     Facts,
     ListOf,
@@ -86,7 +86,7 @@ def _needs_in_order(case: Case) -> Iterator[Need]:
             yield needs.get((name, position), _NO_NEED)
 
 
-def _in_order(case: Case, given: dict[str, Described]) -> Iterator[tuple[str, Described]]:
+def _in_order(case: Case, given: dict[str, Argument]) -> Iterator[tuple[str, Argument]]:
     plain = arguments_of(case)
     names = list(plain)
     if "target" in given and "target" not in plain and "#2" in names:
@@ -104,7 +104,7 @@ class _Maker:
             if t.memory is not None:
                 self._spans[t.memory] = max(self._spans.get(t.memory, 0), t.offset + t.span)
 
-    def value(self, value: Described) -> Any:
+    def value(self, value: Argument) -> Any:
         if isinstance(value, TensorSpec):
             return self._tensor(value, next(self._needs, _NO_NEED))
         if isinstance(value, tuple):
@@ -165,7 +165,7 @@ class _Maker:
             return record(**{name: self._setting(value) for name, value in spec.settings})
         return rebuilt(spec, self._setting).to(self._device)
 
-    def _setting(self, value: Described) -> Any:
+    def _setting(self, value: Argument) -> Any:
         """A value inside a module's description: none of the call's own tensors, so no need is spent on it."""
         if isinstance(value, ModuleSpec):
             return self._built(value)

@@ -16,7 +16,7 @@ import torch
 
 from luxmeter.operators.case import Case
 from luxmeter.operators.resolve import parameter_names, plain_name
-from luxmeter.signature import Described, ListOf, ModuleSpec, TensorSpec, tensors_in
+from luxmeter.signature import Argument, ListOf, ModuleSpec, TensorSpec, tensors_in
 
 Names = tuple[str, ...]
 
@@ -93,7 +93,7 @@ class Place:
 
     slot: int | str
     name: str
-    value: Described
+    value: Argument
 
 
 class Layout:
@@ -309,7 +309,7 @@ def _places(case: Case) -> Iterator[Place]:
         yield Place(name, name, value)
 
 
-def _sizes_at(plain: str, args: tuple[Described, ...]) -> tuple[int, int]:
+def _sizes_at(plain: str, args: tuple[Argument, ...]) -> tuple[int, int]:
     """Where the sizes lie: one list, or numbers one after another. Declarations tell only of lists."""
     if plain in _RESHAPES | _GIVES:
         for i, value in enumerate(args):
@@ -348,6 +348,6 @@ _LISTS_ONLY = ("full", "randint", "normal", "as_strided", "as_strided_copy", "em
                "new_full", "affine_grid", "affine_grid_generator")  # fmt: skip
 
 
-def _whole_numbers(value: Described) -> tuple[int, ...]:
+def _whole_numbers(value: Argument) -> tuple[int, ...]:
     items = value.items if isinstance(value, ListOf) else value
     return items if isinstance(items, tuple) and all(type(n) is int for n in items) else ()

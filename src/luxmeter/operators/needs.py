@@ -8,10 +8,10 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from luxmeter.signature import Described, ListOf, ModuleSpec, SliceOf, TensorSpec, Word
+from luxmeter.signature import Argument, ListOf, ModuleSpec, SliceOf, TensorSpec, Word
 
 # What a rule gets: arguments by name. What it gives: (name, position in a list or 0) -> need.
-Given = dict[str, Described]
+Given = dict[str, Argument]
 Needs = dict[tuple[str, int], "Need"]
 
 
@@ -34,7 +34,7 @@ def needs_of(name: str, given: Given) -> Needs:
     return {} if rule is None else rule(given)
 
 
-def index_needs(shape: tuple[int, ...], items: Iterable[Described], values: Described, *, name: str) -> Needs:
+def index_needs(shape: tuple[int, ...], items: Iterable[Argument], values: Argument, *, name: str) -> Needs:
     """x[items] and x[items] = values: each index within its dimension, each mask with as many True as fit."""
     items = list(items)
     needs: Needs = {}
@@ -70,7 +70,7 @@ def index_needs(shape: tuple[int, ...], items: Iterable[Described], values: Desc
 _MASKS = ("bool", "uint8")
 
 
-def _consumed(item: Described) -> int:
+def _consumed(item: Argument) -> int:
     """How many dimensions of the indexed tensor an index stands for."""
     if isinstance(item, TensorSpec):
         return len(item.shape) if item.dtype in _MASKS else 1

@@ -14,11 +14,21 @@ from torch.nn.utils import parametrizations
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case
 from luxmeter.operators.resolve import module_class
-from luxmeter.signature import Described, DictOf, ListOf, ModuleSpec, TensorSpec, Word, describe, tensors_in
-from luxmeter.signature_modules import is_unmade, module_of
+from luxmeter.signature import (
+    Argument,
+    DictOf,
+    ListOf,
+    ModuleSpec,
+    TensorSpec,
+    Word,
+    describe,
+    is_unmade,
+    module_of,
+    tensors_in,
+)
 
 
-def rebuilt(spec: ModuleSpec, value: Callable[[Described], Any]) -> torch.nn.Module:
+def rebuilt(spec: ModuleSpec, value: Callable[[Argument], Any]) -> torch.nn.Module:
     """The module with its settings, the dtypes, strides and gradients of its tensors, its modes; `value` makes settings.
 
     UsageError where it cannot be built, or what was built is not what was described.
@@ -152,7 +162,7 @@ def _setting_differences(spec: ModuleSpec, made: ModuleSpec) -> Iterator[str]:
             yield f"{name} is {found.get(name)} instead of {value}"
 
 
-def _same(a: Described, b: Described) -> bool:
+def _same(a: Argument, b: Argument) -> bool:
     """Equal settings; of tensors the shape counts, of lists and tuples what they hold."""
     if isinstance(a, TensorSpec) and isinstance(b, TensorSpec):
         return a.shape == b.shape
@@ -166,12 +176,12 @@ def _same(a: Described, b: Described) -> bool:
     return bool(_function(a) == _function(b)) or (a != a and b != b)
 
 
-def _function(value: Described) -> Described:
+def _function(value: Argument) -> Argument:
     """A function by its bare name: what a module is given as "relu" it keeps as a function, and the reverse."""
     named = isinstance(value, Word) and value.kind == "function"
     return re.split("[:.]", value.name)[-1] if named else value
 
 
-def _shown(t: Described) -> str:
+def _shown(t: Argument) -> str:
     kind = getattr(t, "kind", "")
     return f"{t} ({kind})" if kind else str(t)

@@ -21,7 +21,7 @@ import torch
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.operators.case import Case
 from luxmeter.settings import globs
-from luxmeter.signature import Described, ListOf, ModuleSpec, Signature, TensorSpec
+from luxmeter.signature import Argument, ListOf, ModuleSpec, Signature, TensorSpec
 
 _NAMESPACES: dict[str, Any] = {
     "torch": torch,
@@ -114,7 +114,7 @@ def adapted(case: Case) -> Case:
     return Case(op, arrange(case.signature), case.count, case.total_ns, case.where, case.source)
 
 
-def arguments_of(case: Case) -> dict[str, Described]:
+def arguments_of(case: Case) -> dict[str, Argument]:
     """The arguments by the names the operator's declaration gives them; extra ones by their position."""
     named = tuple("self" if name == "input" else name for name, _ in case.signature.kwargs)
     names = _names(case.op, len(case.signature.args), named)

@@ -12,7 +12,7 @@ from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.following import RULES, CannotFollowError, items_of, like, regroup
 from luxmeter.operators.layouts import GROWS_WITH_DATA, Layout, Place
 from luxmeter.signature import (
-    Described,
+    Argument,
     ModuleSpec,
     Signature,
     TensorSpec,
@@ -130,7 +130,7 @@ class _Resizing:
         new = {place.slot: self._argument(place) for place in self._layout.places}
         new = self._numbers(new)
         given = self._case.signature
-        args: list[Described] = []
+        args: list[Argument] = []
         for place in self._layout.places:
             if isinstance(place.slot, str):
                 continue
@@ -144,7 +144,7 @@ class _Resizing:
             signature=Signature(tuple(args), tuple((k, new[k]) for k, _ in given.kwargs), given.ranges),
         )
 
-    def _argument(self, place: Place) -> Described:
+    def _argument(self, place: Place) -> Argument:
         if isinstance(place.value, ModuleSpec):
             return self._module(place.value)
         changed = map_tensors(place.value, lambda t: self._tensor(place, t, next(self._number)))
@@ -157,7 +157,7 @@ class _Resizing:
         if not self._anywhere:
             return spec
 
-        def setting(name: str, value: Described) -> Described:
+        def setting(name: str, value: Argument) -> Argument:
             if isinstance(value, ModuleSpec):
                 return self._module(value)
             if name not in _SIZES:
@@ -202,7 +202,7 @@ class _Resizing:
                 new[i] = self._anywhere[n]
         return tuple(new)
 
-    def _numbers(self, new: dict[int | str, Described]) -> dict[int | str, Described]:
+    def _numbers(self, new: dict[int | str, Argument]) -> dict[int | str, Argument]:
         """Numbers that depend on the sizes of the first tensor: of view, split, x[3], narrow, layer_norm ..."""
         layout = self._layout
         first = next((p for p in layout.places if isinstance(p.value, TensorSpec) and p.value.shape), None)
@@ -228,7 +228,7 @@ class _Resizing:
                 new[length.slot] = min(new[length.slot], now[dim.value] - new[start.slot] % now[dim.value])
         return new
 
-    def _arange(self, new: dict[int | str, Described]) -> dict[int | str, Described]:
+    def _arange(self, new: dict[int | str, Argument]) -> dict[int | str, Argument]:
         place, step = self._layout.range_end() or (None, 0)
         if place is not None and "batch" in self._named:
             new[place.slot] = place.value + (self._named["batch"] - self._found["batch"]) * step

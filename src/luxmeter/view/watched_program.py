@@ -10,7 +10,7 @@ from typing import Any
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import open_experiments
 from luxmeter.experiment.experiment import Experiment
-from luxmeter.experiment.parameters.argv_params import params_of
+from luxmeter.experiment.params.command_line import params_of
 from luxmeter.experiment.records import Ending
 from luxmeter.view.program import RunRequest
 from luxmeter.view.startup.first_import import call_after_import

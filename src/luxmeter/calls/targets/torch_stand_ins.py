@@ -28,7 +28,7 @@ from luxmeter.calls.targets.torch_classes import (
 from luxmeter.calls.targets.torch_compiled import Compiled, is_compiled
 from luxmeter.calls.targets.torch_names import class_name
 from luxmeter.calls.targets.torch_optimizers import Optimizers
-from luxmeter.signature_modules import look_of
+from luxmeter.signature import look_of
 
 if TYPE_CHECKING:
     from luxmeter.calls.patch import Patcher

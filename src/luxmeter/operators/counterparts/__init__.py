@@ -1,6 +1,6 @@
 """Which API of MindSpore does what an API of torch does, and how sure that is.
 
-`data.json` is made by `tools/make_counterparts.py`: every entry was run on both frameworks with the same inputs.
+`data.json` is made by `tools/counterparts/make.py`: every entry was run on both frameworks with the same inputs.
 Format `counterparts`, version 1: {"what", "version", "torch", "mindspore", "tolerance", "operators": {torch's name:
 {"status", "why", "error", "targets": [{"name", "how", "names", "samples", "agree", "why"}]}}}. History: 1, the first.
 Nothing of either framework is imported here.

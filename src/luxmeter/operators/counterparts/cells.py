@@ -16,8 +16,7 @@ from luxmeter.operators.counterparts import Target
 from luxmeter.operators.counterparts.calling import MindSporeCall, named
 from luxmeter.operators.counterparts.composed_cells import BODIES, Composed
 from luxmeter.operators.counterparts.values import NotConvertible, to_mindspore
-from luxmeter.signature import ListOf, ModuleSpec, TensorSpec
-from luxmeter.signature_torch import module_of
+from luxmeter.signature import ListOf, ModuleSpec, TensorSpec, module_of
 
 # What the same thing is called in mindspore.nn; mint.nn speaks as torch does.
 _SETTINGS = {

@@ -14,8 +14,7 @@ import torch
 import mindspore as ms
 from luxmeter.operators.counterparts import compositions as c
 from luxmeter.operators.counterparts.values import to_mindspore
-from luxmeter.signature import ListOf, TensorSpec
-from luxmeter.signature_torch import module_of
+from luxmeter.signature import ListOf, TensorSpec, module_of
 from mindspore import ops
 
 

@@ -7,6 +7,8 @@ default; what it sets afterwards stays. The order in which the sources are read 
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,28 +18,29 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from luxmeter.errors import MissingNameError, UsageError
-from luxmeter.experiment.parameters import params_args, params_files, params_tree
-from luxmeter.experiment.parameters.bounds import Bound, Choice, Range, Rule
-from luxmeter.experiment.parameters.declared import (
-    Declared,
-    declare,
-    fields_of,
-    own_annotations,
-    own_fields,
-    plain_defaults,
-)
-from luxmeter.experiment.parameters.default_device import default_device
-from luxmeter.experiment.parameters.fingerprint import fingerprint, same
-from luxmeter.experiment.parameters.grid import combinations, spread
-from luxmeter.experiment.parameters.params_tree import Absent, DefaultValue, Reading, Source
-from luxmeter.experiment.parameters.schedules import SCHEDULES
+from luxmeter.errors import MissingNameError, UsageError, suggestion
+from luxmeter.experiment.params import command_line, files
+from luxmeter.experiment.params.bounds import Choice, Range, Rule
+from luxmeter.experiment.params.declared import Declaration, Declaring, own_annotations
+from luxmeter.experiment.params.fingerprint import fingerprint, same
+from luxmeter.experiment.params.level import DefaultValue, Level, Source, reserved, split
+from luxmeter.experiment.params.schedules import SCHEDULES
+from luxmeter.ranks import place
 
 P = TypeVar("P", bound="BaseParams")
+
+
+class Absent:
+    """Stands for a name that one side does not have."""
+
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
 ABSENT = Absent()
 
 
-class BaseParams:
+class BaseParams(Declaring):
     """Parameters without presets. Names are set freely until `lock()`; reading one that nobody set raises.
 
     Annotated class attributes are declared: their types are checked on every set, and they make `--help`.
@@ -45,53 +48,36 @@ class BaseParams:
     """
 
     SCHE: ClassVar = SCHEDULES  # the schedules by short name: `Params.SCHE.Cos(...)`
-    _is_parameters: ClassVar[bool] = True
-    _takes_new_names: ClassVar[bool] = True
-    _own_fields: ClassVar[dict[str, Declared] | None] = {}
-    _own_defaults: ClassVar[dict[str, Any]] = {}
-    _known_fields: ClassVar[dict[str, Declared]]
 
-    _values: dict[str, Any]
-    _bounds: dict[str, Bound]
-    _sources: dict[str, Source]
-    _reached: Source
-    _locked: bool
+    _level: Level
     _exp_name: str | None
 
     def __init_subclass__(cls, *, takes_new_names: bool | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        defaults = plain_defaults(cls)
-        annotated = own_annotations(cls)
-        for name in [*annotated, *defaults]:
+        if takes_new_names is None and not own_annotations(cls):
+            takes_new_names = cls._declaration.takes_new_names  # the parent's
+        local_names = sys._getframe(1).f_locals
+        made = Declaration(cls, takes_new_names=bool(takes_new_names), local_names=local_names)
+        for name in made.names:
             if hasattr(BaseParams, name):
-                raise params_tree.reserved(name)
-        if takes_new_names is not None or annotated:
-            cls._takes_new_names = bool(takes_new_names)
-        cls._own_defaults = defaults
-        try:
-            cls._own_fields = declare(cls, defaults, local_names=sys._getframe(1).f_locals)
-        except NameError:
-            cls._own_fields = None  # a type that is defined further down: looked up again at the first object
-        for name in defaults:
+                raise reserved(name)
+        cls._declaration = made
+        for name in made.defaults:
             delattr(cls, name)  # otherwise reading would find the class's value before the object's
 
     def __new__(cls: type[P], *args: Any, **kwargs: Any) -> P:
         self = super().__new__(cls)
-        state = {"_values": {}, "_bounds": {}, "_sources": {}, "_reached": Source.DEFAULT, "_locked": False}
-        self.__dict__.update(state, _exp_name=None)
+        self.__dict__.update(_level=Level(cls, BaseParams), _exp_name=None)
         return self
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
-        for cls in reversed(type(self).__mro__):
-            if not (isinstance(cls, type) and issubclass(cls, BaseParams)):
-                continue
-            fields = own_fields(cls)
-            for name, field in fields.items():
+        for declaration in self._level.declaration.lineage:
+            for name, field in declaration.own.items():
                 if not field.required:
-                    params_tree.put(self, name, field.make_default(), Source.DEFAULT)
-            for name, value in cls._own_defaults.items():
-                if name not in fields:
-                    params_tree.put(self, name, copy.deepcopy(value), Source.DEFAULT)
+                    self._level.put(name, field.make_default(), Source.DEFAULT)
+            for name, value in declaration.defaults.items():
+                if name not in declaration.own:
+                    self._level.put(name, copy.deepcopy(value), Source.DEFAULT)
         self.update({**(values or {}), **more})
 
     # Reading
@@ -100,53 +86,50 @@ class BaseParams:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         try:
-            return self._values[name]
+            return self._level.values[name]
         except KeyError:
-            raise params_tree.missing_name(self, name) from None
+            raise self._level.missing(name) from None
 
     def __getitem__(self, name: str) -> Any:
-        node, leaf = params_tree.holder(self, name)
-        return node._values[leaf]
+        level, leaf = self._level.holder(name)
+        return level.values[leaf]
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a (dotted) name, or `default` when nobody set it."""
         return self[name] if name in self else default  # noqa: SIM401  this is that get
 
     def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str):
-            return False
-        node = params_tree.walk(self, tuple(name.split(".")))
-        return node is not None and name.rpartition(".")[2] in node._values
+        return name in self._level
 
     contains = __contains__
 
     def keys(self) -> Iterable[str]:
         """The names at this level, in the order they were set."""
-        return self._values.keys()
+        return self._level.values.keys()
 
     def values(self) -> Iterable[Any]:
         """The values at this level."""
-        return self._values.values()
+        return self._level.values.values()
 
     def items(self) -> Iterable[tuple[str, Any]]:
         """Names and values at this level."""
-        return self._values.items()
+        return self._level.values.items()
 
     def flat(self) -> dict[str, Any]:
         """Every value under its dotted name."""
-        return params_tree.flat(self)
+        return self._level.flat()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self._level.values)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._level.values)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._values})
+        return sorted({*super().__dir__(), *self._level.values})
 
     def __repr__(self) -> str:
-        lines = [repr((name, _shown(value))) for name, value in self._values.items()]
+        lines = [repr((name, _shown(value))) for name, value in self._level.values.items()]
         return f"{type(self).__name__}[" + ",\n ".join(lines) + "]"
 
     # Setting
@@ -156,12 +139,12 @@ class BaseParams:
         if name.startswith("_") or hasattr(owned, "__set__"):
             object.__setattr__(self, name, value)
         elif owned is not None:
-            raise params_tree.reserved(name)
+            raise reserved(name)
         else:
-            params_tree.put(self, name, value, self._reached)
+            self._level.put(name, value, self._level.reached)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        params_tree.put_dotted(self, params_tree.split(name), value, self._reached)
+        self._level.put_dotted(split(name), value, self._level.reached)
 
     def __delattr__(self, name: str) -> None:
         if name.startswith("_"):
@@ -170,15 +153,7 @@ class BaseParams:
             del self[name]
 
     def __delitem__(self, name: str) -> None:
-        node, leaf = params_tree.holder(self, name)
-        if node._locked:
-            raise UsageError(
-                "params-locked",
-                f"{name} cannot be removed: the parameters are locked.",
-                "Call unlock() first.",
-            )
-        del node._values[leaf]
-        node._sources.pop(leaf, None)
+        self._level.remove(name)
 
     def update(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         """Set many (dotted) names; what is nested is merged, not replaced."""
@@ -200,73 +175,76 @@ class BaseParams:
                 f"choice({name!r}) was given no values.",
                 f"Write choice({name!r}, 'first', 'second').",
             )
-        return params_tree.bind(self, name, Choice(values), values[0])
+        return self._level.bind(name, Choice(values), values[0])
 
     def arange(
         self, name: str, default: Any, left: float = -float("inf"), right: float = float("inf")
     ) -> Any:
         """Allow only numbers from `left` to `right` for `name`, `default` unless it has one already."""
-        return params_tree.bind(self, name, Range(left, right), default)
+        return self._level.bind(name, Range(left, right), default)
 
     def lambda_bound(self, name: str, default: Any, allows: Any) -> Any:
         """Allow only what the function `allows` says yes to (or, returning nothing, does not raise for)."""
-        return params_tree.bind(self, name, Rule(allows), default)
+        return self._level.bind(name, Rule(allows), default)
 
     def lock(self: P) -> P:
         """From now on no name is added or removed; the values of the names that exist can still change."""
-        params_tree.set_locked(self, True)
+        self._level.lock(True)
         return self
 
     def unlock(self: P) -> P:
         """Undo `lock()`."""
-        params_tree.set_locked(self, False)
+        self._level.lock(False)
         return self
 
     # Sources
 
     def from_args(self: P, argv: Sequence[str] | None = None) -> P:
         """Take `--name=value`, `--name value`, `name=value`, `--flag`, `--no-flag` and `@file` from the command line."""
-        arguments = params_args.arguments_of_process() if argv is None else list(argv)
-        known = params_args.read(self, arguments)
+        arguments = command_line.arguments_of_process() if argv is None else list(argv)
+        known = command_line.read(self._level, arguments)
         if known.wants_help:
-            params_args.show_help(self)
+            own = type(self) not in (BaseParams, Params)
+            command_line.show_help(self._level, (type(self).__doc__ or "") if own else "")
             raise SystemExit(0)
         for path in known.files:
             self.from_file(path)
-        self._take(known.texts, Source.ARGS, "the command line")
-        params_tree.check_required(self)
+        self._level.read(known.texts, Source.ARGS, "the command line")
+        self._level.check_required()
         return self
 
     def from_file(self: P, path: str | os.PathLike[str], *, kind: str | None = None) -> P:
         """Take the values of a YAML, TOML or JSON file, by its suffix unless `kind` is another (`.json`)."""
-        return self._take(params_files.read(Path(path), kind), Source.FILE, str(path))
+        self._level.read(files.read(Path(path), kind), Source.FILE, str(path))
+        return self
 
     def from_env(self: P, prefix: str = "PARAMS_", environ: Mapping[str, str] | None = None) -> P:
         """Take `PREFIX_NAME` and `PREFIX_OUTER__INNER` from the environment; without a prefix only known names."""
-        texts = params_args.from_environment(self, prefix, os.environ if environ is None else environ)
-        return self._take(texts, Source.ENV, "the environment")
+        texts = command_line.from_environment(self._level, prefix, os.environ if environ is None else environ)
+        self._level.read(texts, Source.ENV, "the environment")
+        return self
 
-    from_json = params_files.FromFile(".json")
-    from_yaml = params_files.FromFile(".yaml")
-    from_toml = params_files.FromFile(".toml")
+    from_json = files.FromFile(".json")
+    from_yaml = files.FromFile(".yaml")
+    from_toml = files.FromFile(".toml")
 
     def to_file(self, path: str | os.PathLike[str]) -> Path:
         """Write a YAML, TOML or JSON file (by its suffix) that `from_file` reads back."""
-        return params_files.write(self._values, Path(path))
+        return files.write(self._level.values, Path(path))
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The values as JSON text, also written to `path` if there is one."""
         if path is not None:
-            params_files.write(self._values, Path(path), suffix=".json")
-        return params_files.as_json(self._values)
+            files.write(self._level.values, Path(path), suffix=".json")
+        return files.as_json(self._level.values)
 
     def to_dict(self) -> dict[str, Any]:
         """Nested plain dicts, the values as they are."""
-        return {n: v.to_dict() if isinstance(v, BaseParams) else v for n, v in self._values.items()}
+        return self._level.to_dict()
 
     def to_plain(self) -> dict[str, Any]:
         """As `to_dict`, with every value as JSON knows it; what JSON cannot hold becomes its repr. Never raises."""
-        plain: dict[str, Any] = params_files.plain(self.to_dict(), fallback=repr)
+        plain: dict[str, Any] = files.plain(self.to_dict(), fallback=repr)
         return plain
 
     # Comparing and copying
@@ -300,8 +278,8 @@ class BaseParams:
         grid = {key: values} if isinstance(key, str) else key
         for name in grid:
             if name not in self:
-                params_tree.take(params_tree.shallow(self), {name: None}, Reading(Source.ARGS, "grid_search"))
-        for chosen in combinations(grid):
+                self._level.try_reading({name: None}, Source.ARGS, "grid_search")
+        for chosen in _combinations(grid):
             variant = self.copy()
             variant.update(chosen)
             yield variant
@@ -312,22 +290,20 @@ class BaseParams:
         """`count` copies with `key` spread evenly (or by `log`arithm) from start to stop; just copies for a number."""
         if isinstance(key, int):
             return (self.copy() for _ in range(key))
-        return self.grid_search(key, spread(key, start, stop, count, log=log))
+        return self.grid_search(key, _spread(key, start, stop, count, log=log))
 
     # Experiments
 
     def optim_option(self, **options: Any) -> BaseParams:
         """Set `optim` to the options of an optimizer, and return it."""
         self["optim"] = options
-        node: BaseParams = self._values["optim"]
+        node: BaseParams = self._level.values["optim"]
         return node
 
     def create_optim(self, name: str, **options: Any) -> Any:
         """Set `optim` to a torch optimizer's name and options; `p.optim.build(parameters)` makes it."""
-        from luxmeter.experiment.parameters.params_optim import OptimParams
-
         self["optim"] = OptimParams(name=name, **options)
-        return self._values["optim"]
+        return self._level.values["optim"]
 
     def build_exp_name(self, prefix: str, *keys: str, sep: str = "_") -> str:
         """Name the experiment after some parameters: `mytrainer_lr=0.01`. Kept for `get_exp_name()`."""
@@ -358,31 +334,21 @@ class BaseParams:
         if not isinstance(value, Mapping | BaseParams):
             raise ValueError(f"Input should be {cls.__name__} or a dict")
         made = cls()
-        made._take(dict(value.items()), Source.DEFAULT, cls.__name__)
+        made._level.read(dict(value.items()), Source.DEFAULT, cls.__name__)
         return made
 
-    # Inside
 
-    @classmethod
-    def _fields(cls) -> dict[str, Declared]:
-        return fields_of(cls, BaseParams)
-
-    @classmethod
-    def _has_own_doc(cls) -> bool:
-        return cls.__doc__ is not None and cls not in (BaseParams, Params)
-
-    def _make_nested(self, values: Mapping[str, Any]) -> BaseParams:
-        return BaseParams(values)
-
-    def _take(self: P, values: Mapping[str, Any], source: Source, where: str) -> P:
-        """Set what a source says: all of it, or on any error nothing."""
-        params_tree.take(params_tree.shallow(self), values, Reading(source, where))
-        params_tree.take(self, values, Reading(source, where))
-        params_tree.reach(self, source)
-        return self
-
-
+BaseParams._declaration = Declaration(BaseParams, takes_new_names=True, local_names={})
 Mapping.register(BaseParams)  # `**params.optim`, and `params == {...}`
+
+
+def default_device() -> str:
+    """The accelerator of this process if there is one (by its local rank), otherwise the CPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        return f"cuda:{place().local_rank % max(1, torch.cuda.device_count())}"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 class Params(BaseParams, takes_new_names=True):
@@ -395,5 +361,71 @@ class Params(BaseParams, takes_new_names=True):
     device: Any = Field(default_factory=default_device, description="where to compute")
 
 
+class OptimParams(BaseParams, takes_new_names=True):
+    """`name` is a class of torch.optim; all other names are its options."""
+
+    name: str = "SGD"
+
+    def build(self, parameters: Any) -> Any:
+        """The optimizer over `parameters` (an iterable, named or in groups, as torch takes them)."""
+        import torch
+
+        known = [n for n, v in vars(torch.optim).items() if isinstance(v, type) and n != "Optimizer"]
+        if self.name not in known:
+            raise UsageError(
+                "unknown-optimizer",
+                f"torch.optim has no optimizer {self.name!r}.",
+                suggestion(self.name, known) or f"It has {', '.join(sorted(known))}.",
+            )
+        options = {option: value for option, value in self.to_dict().items() if option != "name"}
+        try:
+            return getattr(torch.optim, self.name)(parameters, **options)
+        except TypeError as error:
+            raise UsageError(
+                "optimizer-options",
+                f"{self.name} was given {options}: {error}.",
+                "Change the options of `optim`.",
+            ) from error
+
+
+files.OWN_TYPES["OptimParams"] = OptimParams
+
+
 def _shown(value: Any) -> Any:
     return value.to_dict() if isinstance(value, BaseParams) else value
+
+
+def _combinations(grid: Mapping[str, Iterable[Any]]) -> Iterator[dict[str, Any]]:
+    """Every combination, the last name changing fastest."""
+    names = list(grid)
+    for name in names:
+        if isinstance(grid[name], str) or not isinstance(grid[name], Iterable):
+            raise UsageError(
+                "grid-values",
+                f"The values to search for {name!r} are {grid[name]!r}.",
+                f"Give a list: grid_search({name!r}, [...]).",
+            )
+    for chosen in itertools.product(*(list(grid[name]) for name in names)):
+        yield dict(zip(names, chosen, strict=True))
+
+
+def _spread(name: str, start: float, stop: float, count: int, *, log: bool = False) -> list[float]:
+    """`count` numbers from `start` to `stop`, both included, evenly spread (by their logarithms with `log`)."""
+    if count < 1 or (log and (start <= 0 or stop <= 0)):
+        raise UsageError(
+            "grid-range",
+            f"{name!r} cannot go from {start} to {stop} in {count} values{' by logarithm' if log else ''}.",
+            "Ask for at least one value; by logarithm both ends must be above zero.",
+        )
+    if count == 1:
+        return [start]
+    if log:
+        low, high = math.log(start), math.log(stop)
+        inner = [math.exp(low + (high - low) * i / (count - 1)) for i in range(1, count - 1)]
+    else:
+        inner = [start + (stop - start) * i / (count - 1) for i in range(1, count - 1)]
+    # Twelve digits: 0.01 rather than 0.009999999999999998, which would be another hash and an ugly name.
+    numbers = [start, *(float(f"{n:.12g}") for n in inner), stop]
+    if all(isinstance(n, int) for n in (start, stop)) and all(float(n).is_integer() for n in numbers):
+        return [int(n) for n in numbers]
+    return numbers

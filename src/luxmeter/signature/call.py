@@ -1,7 +1,7 @@
 """What a call was given: every argument described, none held.
 
-A signature is plain, frozen, hashable data (`signature_records`). Tensors become `TensorSpec`; containers keep their
-nesting; what no one could rebuild becomes `Opaque`. No framework is imported here; `signature_json` writes it as JSON
+A signature is plain, frozen, hashable data (`records`). Tensors become `TensorSpec`; containers keep their
+nesting; what no one could rebuild becomes `Opaque`. No framework is imported here; `json` writes it as JSON
 and reads it back.
 """
 
@@ -17,24 +17,21 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from luxmeter.signature_records import LONG_DTYPES as LONG_DTYPES
-from luxmeter.signature_records import SHORT_DTYPES as SHORT_DTYPES
-from luxmeter.signature_records import Described as Described
-from luxmeter.signature_records import DictOf as DictOf
-from luxmeter.signature_records import Facts as Facts
-from luxmeter.signature_records import ListOf as ListOf
-from luxmeter.signature_records import ModuleSpec as ModuleSpec
-from luxmeter.signature_records import Opaque as Opaque
-from luxmeter.signature_records import Signature as Signature
-from luxmeter.signature_records import SliceOf as SliceOf
-from luxmeter.signature_records import TensorSpec as TensorSpec
-from luxmeter.signature_records import Word as Word
-from luxmeter.signature_records import contiguous_stride as contiguous_stride
-from luxmeter.signature_records import dtype_bytes as dtype_bytes
-from luxmeter.signature_records import map_tensors as map_tensors
-from luxmeter.signature_records import tensors_in as tensors_in
-from luxmeter.signature_records import text as text
-from luxmeter.signature_records import utf8 as utf8
+from luxmeter.signature.records import (
+    Argument,
+    DictOf,
+    Facts,
+    ListOf,
+    ModuleSpec,
+    Opaque,
+    Signature,
+    SliceOf,
+    TensorSpec,
+    Word,
+    contiguous_stride,
+    tensors_in,
+    utf8,
+)
 
 _MAX_DEPTH = 16
 _MOST_ITEMS = 1 << 17  # of a call's lists and tuples: beyond, it is data and no argument (or has no end)
@@ -101,13 +98,13 @@ class _Maker:
         self._nn: Any = getattr(getattr(torch, "nn", None), "Module", ())
         words = ("dtype", "device", "layout", "memory_format")
         self._words = [(kind, getattr(torch, kind)) for kind in words if hasattr(torch, kind)]
-        mine = import_module("luxmeter.signature_mindspore") if "mindspore" in sys.modules else None
+        mine = import_module("luxmeter.signature.mindspore") if "mindspore" in sys.modules else None
         self._mindspore: Any = mine.described if mine is not None else None
         self._generator: Any = getattr(torch, "Generator", ())
         self._left = _MOST_ITEMS
         self._open: set[int] = set()  # what is being described: a list may hold itself
 
-    def one(self, value: Any, depth: int) -> Described:
+    def one(self, value: Any, depth: int) -> Argument:
         if value is None or type(value) in (bool, float, complex, str):
             return value
         if type(value) is int and value.bit_length() <= _MOST_BITS:
@@ -123,7 +120,7 @@ class _Maker:
                 self._open.discard(id(value))
         return Opaque(_type_name(value))
 
-    def _all(self, values: Iterable[Any], depth: int) -> tuple[Described, ...]:
+    def _all(self, values: Iterable[Any], depth: int) -> tuple[Argument, ...]:
         found = []
         for value in values:
             self._left -= 1
@@ -132,7 +129,7 @@ class _Maker:
             found.append(self.one(value, depth + 1))
         return tuple(found)
 
-    def _other(self, value: Any, depth: int) -> Described:
+    def _other(self, value: Any, depth: int) -> Argument:
         if isinstance(value, self._tensor):
             return self._a_tensor(value)
         if isinstance(value, tuple):
@@ -159,7 +156,7 @@ class _Maker:
             return Word("generator", str(value.device))
         return self._rare(value, depth)
 
-    def _rare(self, value: Any, depth: int) -> Described:
+    def _rare(self, value: Any, depth: int) -> Argument:
         if self._mindspore is not None and (found := self._mindspore(value)) is not None:
             self.places += [(None, 0)] if isinstance(found, TensorSpec) else []
             return found

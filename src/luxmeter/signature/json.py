@@ -14,8 +14,8 @@ from dataclasses import fields
 from typing import Any
 
 from luxmeter.errors import UsageError
-from luxmeter.signature import (
-    Described,
+from luxmeter.signature.records import (
+    Argument,
     DictOf,
     Facts,
     ListOf,
@@ -31,7 +31,7 @@ from luxmeter.signature import (
 VERSION = 1
 
 
-def to_json(value: Described) -> Any:
+def to_json(value: Argument) -> Any:
     """A described value, or a whole signature, as what `json.dumps` takes."""
     if value is None or isinstance(value, bool | int):
         return value
@@ -66,7 +66,7 @@ def to_json(value: Described) -> Any:
     return {"opaque": value.type if isinstance(value, Opaque) else type(value).__name__}
 
 
-def value_from_json(data: Any) -> Described:
+def value_from_json(data: Any) -> Argument:
     """What `to_json` made of a described value, read back."""
     if data is None or isinstance(data, bool | int | float | str):
         return data
@@ -170,7 +170,7 @@ def _whole(n: Any) -> int:
     return n
 
 
-_READERS: dict[str, Callable[[Any], Described]] = {
+_READERS: dict[str, Callable[[Any], Argument]] = {
     "tuple": lambda inside: tuple(value_from_json(item) for item in inside),
     "tensor": _read_tensor,
     "word": lambda inside: Word(str(inside[0]), str(inside[1])),

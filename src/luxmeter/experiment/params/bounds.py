@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.experiment.parameters.fingerprint import same
+from luxmeter.experiment.params.fingerprint import same
 
 
 @dataclass(frozen=True)

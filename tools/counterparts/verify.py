@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
+from samples import Sampled, sampled, samples_of
 
 import mindspore
 from luxmeter.operators import randomness
 from luxmeter.operators.counterparts import How, Status, Target
 from luxmeter.operators.counterparts.agreement import agreement
 from luxmeter.operators.counterparts.calling import call_on, named
-from luxmeter.operators.counterparts.samples import Sampled, sampled, samples_of
 from luxmeter.operators.counterparts.values import NotConvertible, settle, to_torch
 from luxmeter.operators.resolve import callable_of, parameter_names
 

@@ -1,8 +1,8 @@
 """Make src/luxmeter/operators/counterparts/data.json: what MindSpore has for each operator of torch, run and compared.
 
-    .venv-mindspore/bin/python tools/make_counterparts.py [--only PATTERN] [--check]
+    .venv-mindspore/bin/python tools/counterparts/make.py [--only PATTERN] [--check]
 
-Names are found by rule (the same name in mint, ops, Tensor, nn) or by hand (counterparts_by_hand.py); whatever is
+Names are found by rule (the same name in mint, ops, Tensor, nn) or by hand (by_hand.py); whatever is
 found is run beside torch on torch's own test samples, in processes that may die. Takes six minutes on two cores. Needs
 the package expecttest, which `make mindspore` installs. `--check` writes nothing, says what would change, and exits with
 1 if that is more than which wrong values a differing operator gives.
@@ -19,13 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from counterparts_by_hand import BY_HAND
+from by_hand import BY_HAND
 
 from luxmeter.files import write_file
 from luxmeter.isolate import Pool
 from luxmeter.operators.counterparts import DATA, VERSION, Counterpart, Target, to_json
 
-_ROOM = "luxmeter.operators.counterparts"
 _AT_ONCE = 20  # operators in one process
 _CRASHES = 3  # samples of one target that may kill the process before it is given up
 _KEPT = 3  # targets of one operator
@@ -90,7 +89,7 @@ class Verifier:
         return {"what": what, "targets": targets, "most": self._most}
 
     def _apart(self, items: list[dict[str, Any]]) -> dict[str, Any]:
-        outcome = self._pool.run(f"{_ROOM}.apart:verify_apart", {"items": items}, timeout_s=3600)
+        outcome = self._pool.run("apart:verify_apart", {"items": items}, timeout_s=3600)
         if outcome.status != "ok":
             sys.exit(f"the process that verifies failed: {outcome.reason}\n{outcome.detail}{outcome.output}")
         answer: dict[str, Any] = outcome.value
@@ -137,10 +136,16 @@ def main() -> None:
     before: dict[str, Any] = json.loads(DATA.read_text())["operators"] if DATA.exists() else {}
     after = {} if options.only == "*" else dict(before)
     env = {"GLOG_v": "4", "OMP_NUM_THREADS": "1"}
-    with Pool(python=options.python, preload=[f"{_ROOM}.apart"], env=env, start_timeout_s=600) as pool:
-        versions = pool.run(f"{_ROOM}.verify:versions", timeout_s=60).value
-        todo = list(pool.run(f"{_ROOM}.verify:names_with_samples", timeout_s=600).value)
-        todo += [[name, [], False] for name in pool.run(f"{_ROOM}.cell_samples:modules_with_samples").value]
+    with Pool(
+        python=options.python,
+        preload=["apart"],
+        paths=[str(Path(__file__).parent)],
+        env=env,
+        start_timeout_s=600,
+    ) as pool:
+        versions = pool.run("verify:versions", timeout_s=60).value
+        todo = list(pool.run("verify:names_with_samples", timeout_s=600).value)
+        todo += [[name, [], False] for name in pool.run("cell_samples:modules_with_samples").value]
         todo = [what for what in todo if fnmatch.fnmatchcase(what[0], options.only)]
         for number, entry in enumerate(Verifier(pool, options.most).entries(todo)):
             after[entry.op] = to_json(entry)

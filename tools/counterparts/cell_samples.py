@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from verify import Note, first_line, reason_of, status_of, target_of
 
 from luxmeter.operators.counterparts import Target
 from luxmeter.operators.counterparts.agreement import agreement
@@ -16,7 +17,6 @@ from luxmeter.operators.counterparts.calling import named
 from luxmeter.operators.counterparts.cells import cell_call
 from luxmeter.operators.counterparts.composed_cells import BODIES
 from luxmeter.operators.counterparts.values import NotConvertible, settle, to_torch
-from luxmeter.operators.counterparts.verify import Note, first_line, reason_of, status_of, target_of
 
 _nn = torch.nn
 # What torch has no samples of.

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 
 import torch
 
-from luxmeter.signature import Described, DictOf, ListOf, ModuleSpec, Word, describe, utf8
+from luxmeter.signature.call import describe
+from luxmeter.signature.records import Argument, DictOf, ListOf, ModuleSpec, Word, utf8
 
-Settings: TypeAlias = dict[str, Described]
+Settings: TypeAlias = dict[str, Argument]
 
 _ABSENT: Any = object()
 # Not settings: where and as what it is made (its tensors tell), old names for others, what only passes through.
@@ -178,7 +179,7 @@ def _read(module: torch.nn.Module, name: str) -> Any:
         return _ABSENT
 
 
-def _described(value: Any) -> Described:
+def _described(value: Any) -> Argument:
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is tuple and all(
@@ -239,7 +240,7 @@ def _layer(m: Any) -> Settings:
     }
 
 
-def _activation(value: Any) -> Described:
+def _activation(value: Any) -> Argument:
     said = _described(value)
     known = ("torch.nn.functional:relu", "torch.nn.functional:gelu")
     return said.name.partition(":")[2] if isinstance(said, Word) and said.name in known else said

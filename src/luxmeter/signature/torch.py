@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from luxmeter.signature import Facts
-from luxmeter.signature_modules import module_of as module_of
+from luxmeter.signature.modules import module_of as module_of
+from luxmeter.signature.records import Facts
 
 _MOST_VALUES = 1 << 13  # of a larger tensor this many are looked at, spread over all of it
 _FEW = 32

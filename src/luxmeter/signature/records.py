@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 # A described value: None, bool, int, float, complex, str, a tuple of described values, or one of the records here.
-Described: TypeAlias = Any
+Argument: TypeAlias = Any
 
 SHORT_DTYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16",
@@ -79,7 +79,7 @@ class TensorSpec:
 class ListOf:
     """A list; tuples stay tuples."""
 
-    items: tuple[Described, ...]
+    items: tuple[Argument, ...]
 
     def __str__(self) -> str:
         return "[" + ", ".join(map(text, self.items)) + "]"
@@ -89,7 +89,7 @@ class ListOf:
 class DictOf:
     """A dictionary, in its order."""
 
-    pairs: tuple[tuple[Described, Described], ...]
+    pairs: tuple[tuple[Argument, Argument], ...]
 
     def __str__(self) -> str:
         return "{" + ", ".join(f"{text(k)}: {text(v)}" for k, v in self.pairs) + "}"
@@ -99,9 +99,9 @@ class DictOf:
 class SliceOf:
     """A slice."""
 
-    start: Described
-    stop: Described
-    step: Described
+    start: Argument
+    stop: Argument
+    step: Argument
 
     def __str__(self) -> str:
         shown = ["" if v is None else text(v) for v in (self.start, self.stop, self.step)]
@@ -124,7 +124,7 @@ class ModuleSpec:
     """A module (or an options record of torch) described by its class, its settings, its parameters and buffers."""
 
     name: str  # torch.nn.Conv2d
-    settings: tuple[tuple[str, Described], ...] = ()  # what its constructor would be given
+    settings: tuple[tuple[str, Argument], ...] = ()  # what its constructor would be given
     tensors: tuple[tuple[str, TensorSpec | Opaque], ...] = ()  # Opaque: without a shape (lazy, nested)
     training: bool = True
     parts: tuple[
@@ -154,8 +154,8 @@ class Opaque:
 class Signature:
     """All a call was given."""
 
-    args: tuple[Described, ...] = ()
-    kwargs: tuple[tuple[str, Described], ...] = ()
+    args: tuple[Argument, ...] = ()
+    kwargs: tuple[tuple[str, Argument], ...] = ()
     ranges: tuple[
         tuple[float, float], ...
     ] = ()  # of each float, in order: calls that differ only in them are one
@@ -173,7 +173,7 @@ class Signature:
         """All tensors, depth first, arguments before keyword arguments."""
         yield from tensors_in((self.args, tuple(v for _, v in self.kwargs)))
 
-    def map_tensors(self, change: Callable[[TensorSpec], Described]) -> Signature:
+    def map_tensors(self, change: Callable[[TensorSpec], Argument]) -> Signature:
         """The same with each tensor replaced, in the order of `tensors`."""
         return replace(
             self,
@@ -198,14 +198,14 @@ class Signature:
         return ", ".join([*map(text, self.args), *(f"{k}={text(v)}" for k, v in self.kwargs)])
 
 
-def text(value: Described) -> str:
+def text(value: Argument) -> str:
     """A described value as a person reads it: `f32[2,3]`, `torch.float16`, `[1, 2]`."""
     if isinstance(value, tuple):
         return "(" + ", ".join(map(text, value)) + ("," if len(value) == 1 else "") + ")"
     return repr(value) if isinstance(value, str) else str(value)
 
 
-def tensors_in(value: Described) -> Iterator[TensorSpec]:
+def tensors_in(value: Argument) -> Iterator[TensorSpec]:
     """All tensors of a described value, depth first."""
     if isinstance(value, TensorSpec):
         yield value
@@ -222,7 +222,7 @@ def tensors_in(value: Described) -> Iterator[TensorSpec]:
         yield from tensors_in(tuple(tensor for _, tensor in value.tensors))
 
 
-def map_tensors(value: Described, change: Callable[[TensorSpec], Described]) -> Described:
+def map_tensors(value: Argument, change: Callable[[TensorSpec], Argument]) -> Argument:
     """A described value with each of its tensors replaced."""
     if isinstance(value, TensorSpec):
         return change(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import operator
@@ -105,12 +106,74 @@ class Declared:
             return TypeAdapter(annotation)  # a pydantic model, dataclass or TypedDict brings its own
 
 
+class Declaring:
+    """What every class of parameters is: it knows what its body declares."""
+
+    _declaration: ClassVar[Declaration]
+
+
+class Declaration:
+    """What the body of one class of parameters says: its fields, its plain defaults, whether other names may come in."""
+
+    def __init__(
+        self, cls: type[Declaring], *, takes_new_names: bool, local_names: Mapping[str, Any]
+    ) -> None:
+        self._cls = cls
+        self.defaults = _plain_defaults(cls)
+        self.takes_new_names = takes_new_names
+        self._own: dict[str, Declared] | None = None
+        self._all: dict[str, Declared] | None = None
+        # A type that is defined further down is looked up again at the first object.
+        with contextlib.suppress(NameError):
+            self._own = _declared(cls, self.defaults, local_names)
+
+    @staticmethod
+    def of(cls: type) -> Declaration:
+        """The class's own, not a parent's."""
+        found: Declaration = cls.__dict__["_declaration"]
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """All that the body gives a type or a value."""
+        return list(dict.fromkeys([*own_annotations(self._cls), *self.defaults]))
+
+    @property
+    def own(self) -> dict[str, Declared]:
+        """The fields of this class alone."""
+        if self._own is None:
+            try:
+                self._own = _declared(self._cls, self.defaults, {self._cls.__name__: self._cls})
+            except NameError as error:
+                raise UsageError(
+                    "unknown-type",
+                    f"{self._cls.__name__} declares a parameter with a type that cannot be found: {error}.",
+                    "Define or import the type at the top of the module.",
+                ) from error
+        return self._own
+
+    @property
+    def fields(self) -> dict[str, Declared]:
+        """All fields, those of the parents first."""
+        if self._all is None:
+            found: dict[str, Declared] = {}
+            for declaration in self.lineage:
+                found.update(declaration.own)
+            self._all = found
+        return self._all
+
+    @property
+    def lineage(self) -> list[Declaration]:
+        """Those of the parents, and this one, the farthest first."""
+        return [Declaration.of(c) for c in reversed(self._cls.__mro__) if "_declaration" in c.__dict__]
+
+
 def own_annotations(cls: type) -> list[str]:
     """The names that the class body itself annotates, private ones left out."""
     return [name for name in inspect.get_annotations(cls) if not name.startswith("_")]
 
 
-def declare(cls: type, defaults: Mapping[str, Any], *, local_names: Mapping[str, Any]) -> dict[str, Declared]:
+def _declared(cls: type, defaults: Mapping[str, Any], local_names: Mapping[str, Any]) -> dict[str, Declared]:
     """The fields of the class body. Raises NameError while a type named in it is not defined yet."""
     hints = typing.get_type_hints(cls, localns=dict(local_names), include_extras=True)
     fields = {}
@@ -128,7 +191,7 @@ def declare(cls: type, defaults: Mapping[str, Any], *, local_names: Mapping[str,
     return fields
 
 
-def plain_defaults(cls: type) -> dict[str, Any]:
+def _plain_defaults(cls: type) -> dict[str, Any]:
     """The class attributes that are values: not methods, properties, classes or private names."""
     behaviour = (types.FunctionType, classmethod, staticmethod, property, type, cached_property)
     annotated = inspect.get_annotations(cls)
@@ -149,31 +212,4 @@ def _is_class_variable(annotation: Any) -> bool:
 
 def _builds_itself(hint: Any) -> bool:
     """A nested class of parameters needs no default: an object of it is one."""
-    return isinstance(hint, type) and getattr(hint, "_is_parameters", False)
-
-
-def own_fields(cls: Any) -> dict[str, Declared]:
-    """The fields of this class alone; types that were not defined when the class was are found now."""
-    if cls._own_fields is None:
-        try:
-            cls._own_fields = declare(cls, cls._own_defaults, local_names={cls.__name__: cls})
-        except NameError as error:
-            raise UsageError(
-                "unknown-type",
-                f"{cls.__name__} declares a parameter with a type that cannot be found: {error}.",
-                "Define or import the type at the top of the module.",
-            ) from error
-    fields: dict[str, Declared] = cls._own_fields
-    return fields
-
-
-def fields_of(cls: Any, root: type) -> dict[str, Declared]:
-    """All declared fields of a class below `root`, those of the parents first."""
-    known: dict[str, Declared] | None = cls.__dict__.get("_known_fields")
-    if known is None:
-        known = {}
-        for part in reversed(cls.__mro__):
-            if issubclass(part, root):
-                known.update(own_fields(part))
-        cls._known_fields = known
-    return known
+    return isinstance(hint, type) and issubclass(hint, Declaring)

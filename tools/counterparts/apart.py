@@ -14,8 +14,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from luxmeter.operators.counterparts.cell_samples import verify_module
-from luxmeter.operators.counterparts.verify import verify
+from cell_samples import verify_module
+from verify import verify
 
 
 def verify_apart(items: Sequence[dict[str, Any]], *, timeout_s: float = 60.0) -> dict[str, Any]:

@@ -1,5 +1,12 @@
 """Parameters in files: YAML, TOML and JSON, by suffix. Nothing in a file is ever evaluated.
 
+Our own values, a schedule or an optimizer's options, are mappings that name their type:
+
+    lr: {$type: CosSchedule, start: 0.1, end: 0.0, left: 0, right: 100}
+
+The names are looked up in a fixed table (`OWN_TYPES`); a type that is not in it stays a mapping. A key that only looks
+like the mark is written with one more `$`.
+
 YAML reads plain words by the rules of the command line (luxmeter.literal): `1e-3` is a number, and dates,
 `on`, `007` and hashes stay the text they are, which YAML 1.1 would turn into something else.
 """
@@ -12,6 +19,7 @@ import enum
 import functools
 import json
 import math
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +30,15 @@ import yaml
 
 from luxmeter.described import TYPE
 from luxmeter.errors import UsageError
-from luxmeter.experiment.parameters.own_types import escaped, fields_of_own, rebuilt
+from luxmeter.experiment.params.schedules import SCHEDULES
 from luxmeter.files import write_file
 from luxmeter.literal import parse, show
 
 _SIZE_LIMIT_BYTES = 16 * 1024 * 1024
+OWN_TYPES: dict[str, type] = {
+    kind.__name__: kind for kind in vars(SCHEDULES).values()
+}  # params adds OptimParams
+_MARKS = re.compile(r"\$+type")
 _NODE_LIMIT = 1_000_000  # a few lines of YAML aliases can stand for billions of values
 
 
@@ -67,7 +79,7 @@ def read(path: Path, kind: str | None = None) -> dict[str, Any]:
     try:
         values = _first_read(readers, raw.decode("utf-8-sig"))
         _count(values, 0)
-        values = rebuilt(values)
+        values = _rebuilt(values)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         what = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         raise UsageError(
@@ -122,11 +134,11 @@ def plain(
     """The value in terms of dict, list, str, int, float, bool and None; anything else by `fallback`, or refused."""
     if value is None or type(value) in (bool, int, float, str):
         return value
-    own = fields_of_own(value) if fallback is None and name else None
+    own = _fields_of_own(value) if fallback is None and name else None
     if own is not None or isinstance(value, Mapping):
         mark = TYPE if own is not None else None
         return {
-            str(key) if key == mark else escaped(str(key)): plain(
+            str(key) if key == mark else _escaped(str(key)): plain(
                 v, fallback=fallback, name=f"{name}.{key}".lstrip("."), keep_tuples=keep_tuples
             )
             for key, v in (value if own is None else own).items()
@@ -156,6 +168,51 @@ def plain(
         f"{name or 'The value'} is of type {type(value).__name__!r}, which a file of parameters cannot hold.",
         "Keep a name or numbers in the parameters and build the object from them.",
     )
+
+
+# Our own values
+
+
+def _fields_of_own(value: Any) -> dict[str, Any] | None:
+    """Our own value as a mapping with its mark; None for everything else."""
+    kind = type(value)
+    if OWN_TYPES.get(kind.__name__) is not kind:
+        return None
+    if dataclasses.is_dataclass(value):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    else:
+        fields = dict(value.items())
+    return {TYPE: kind.__name__, **{key: list(v) if key == "schedules" else v for key, v in fields.items()}}
+
+
+def _escaped(key: str) -> str:
+    """A key that is not the mark, as it is written."""
+    return f"${key}" if _MARKS.fullmatch(key) else key
+
+
+def _rebuilt(value: Any, name: str = "") -> Any:
+    """What was read, with our own values in the place of the mappings that stand for them."""
+    if isinstance(value, list | tuple):
+        items = [_rebuilt(item, name) for item in value]
+        return tuple(items) if isinstance(value, tuple) else items
+    if not isinstance(value, Mapping):
+        return value
+    kind = OWN_TYPES.get(value[TYPE]) if isinstance(value.get(TYPE), str) else None
+    fields = {
+        _unescaped(key): _rebuilt(held, f"{name}.{key}".lstrip("."))
+        for key, held in value.items()
+        if kind is None or key != TYPE
+    }
+    if kind is None:
+        return fields
+    try:
+        return kind(**fields)
+    except (TypeError, UsageError) as error:
+        raise ValueError(f"{name} is no {kind.__name__}: {error}") from None
+
+
+def _unescaped(key: Any) -> Any:
+    return key[1:] if isinstance(key, str) and key != TYPE and _MARKS.fullmatch(key) else key
 
 
 # YAML

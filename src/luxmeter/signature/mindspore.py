@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from luxmeter.signature import TensorSpec, Word
+from luxmeter.signature.records import TensorSpec, Word
 
 
-def tensor_type() -> Any:
+def mindspore_tensor_type() -> Any:
     """The type that tensors and parameters of MindSpore are of; () while it is not imported."""
     return getattr(sys.modules.get("mindspore._c_expression"), "TensorPy", ())
 
 
-def dtype_type() -> Any:
+def mindspore_dtype_type() -> Any:
     """The type of MindSpore's data types; () while it is not imported."""
     return getattr(getattr(sys.modules.get("mindspore._c_expression"), "typing", None), "Type", ())
 
@@ -25,7 +25,7 @@ def dtype_name(dtype: Any) -> str:
 
 def described(value: Any) -> TensorSpec | Word | None:
     """A tensor or a data type of MindSpore described; None for anything else. Values are not looked at: that would wait for them."""
-    if isinstance(value, tensor_type()):
+    if isinstance(value, mindspore_tensor_type()):
         parameter = type(value).__name__ == "Parameter"
         contiguous = not hasattr(value, "is_contiguous") or value.is_contiguous()
         return TensorSpec(
@@ -36,7 +36,7 @@ def described(value: Any) -> TensorSpec | Word | None:
             requires_grad=parameter and bool(value.requires_grad),
             kind="Parameter" if parameter else "",
         )
-    if isinstance(value, dtype_type()):
+    if isinstance(value, mindspore_dtype_type()):
         return Word("dtype", dtype_name(value))
     return None
 

@@ -122,7 +122,7 @@ class Snapshot:
         }
         torch.save(rebuild_copy(self._encoded, tensors), file)
         file.flush()
-        unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(file.name)
+        unsafe = _unsafe_names(file.name)
         if unsafe:
             raise CheckpointError(
                 "state-type",
@@ -257,6 +257,18 @@ def _read_torch(path: Path, device: str | torch.device) -> Any:
         raise damaged(path, reason) from error
     except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
         raise damaged(path, str(error)) from error
+
+
+def _unsafe_names(path: str) -> list[str]:
+    """What torch.load(weights_only=True) would refuse; where torch has no list of it, its own words."""
+    ask = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
+    if ask is not None:
+        return list(ask(path))
+    try:
+        torch.load(path, weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError as error:
+        return [str(error).splitlines()[0]]
+    return []
 
 
 def _first_reason(path: Path, reason: str) -> str:

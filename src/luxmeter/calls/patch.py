@@ -193,7 +193,7 @@ class Patcher:
             self.left_out.append(left_out_for(name, error))
 
     def _check_sight(self) -> None:
-        if all(target.form in SILENT for target, _ in self._targets.values()):
+        if self._frameworks and all(target.form in SILENT for target, _ in self._targets.values()):
             said = told(self.left_out) or ["there is nothing to replace"]
             raise TraceError(
                 "nothing-to-trace",

@@ -1,0 +1,264 @@
+"""A torch that nobody knew: what does not fit it is left out and told, the rest is timed, and all is as before at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+from seen import Seen, torch_is_untouched, unchanged
+
+import luxmeter as lux
+from luxmeter import supported
+from luxmeter.calls import patch
+from luxmeter.calls.targets import Form, torch_compiled, torch_optimizers, torch_stand_ins
+from luxmeter.calls.targets import torch as listed
+from luxmeter.errors import LuxmeterWarning, TraceError, forget_warnings
+
+
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return grads
+
+
+double = Double.apply
+CALLS: dict[str, Callable[[], Any]] = {
+    "torch.add": lambda: torch.add(torch.ones(2), 1),
+    "Tensor.mul": lambda: torch.ones(2).mul(2),
+    "Tensor.T": lambda: torch.ones(2, 2).T,
+    "torch.nn.Linear": lambda: torch.nn.Linear(2, 2)(torch.ones(1, 2)),
+    "torch.ops.aten.mm": lambda: torch.ops.aten.mm(torch.ones(2, 2), torch.ones(2, 2)),
+    "DataLoader.__next__": lambda: list(torch.utils.data.DataLoader([1.0, 2.0])),
+    "torch.optim.SGD.step": lambda: torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1).step(),
+}
+SPANS = {
+    "Double.apply": lambda: double(torch.ones(2)),
+    "torch.func.vmap": lambda: torch.func.vmap(torch.sin)(torch.ones(2)),
+}
+
+
+def breaks(*_: Any, **__: Any) -> Any:
+    raise AttributeError("not in this torch")
+
+
+@pytest.fixture(params=["c", "python"])
+def core(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """The listing is made once a process: these tests make it anew."""
+    torch.optim.SGD(
+        [torch.ones(2, requires_grad=True)], lr=0.1
+    ).step()  # torch hooks the class once a process
+    listed.listing.cache_clear()
+    forget_warnings()
+    yield
+    listed.listing.cache_clear()
+    forget_warnings()
+
+
+def seen_with(core: str) -> tuple[Any, set[str]]:
+    """What is left out, and which of the calls are seen all the same."""
+    with unchanged():
+        with Seen(core) as seen:
+            for call in (*CALLS.values(), *SPANS.values()):
+                call()
+            coverage = seen.patcher.coverage()
+        left = tuple(seen.patcher.left_out)
+    for entry in left:
+        assert entry in coverage.unseen and entry.name not in coverage.seen
+    names = {name.replace("test_left_out.", "") for name in seen.counts()}
+    return (coverage, left), names & {*CALLS, *SPANS}
+
+
+def without(*names: str) -> set[str]:
+    return {*CALLS, *SPANS} - set(names)
+
+
+PARTS: list[tuple[Any, str, set[str]]] = [
+    (listed, "_warm", without()),
+    (listed, "_overridable", without()),
+    (listed, "_tensor_properties", without("Tensor.T")),
+    (listed, "_tensor_method", without("Tensor.mul")),
+    (listed, "_data", without("DataLoader.__next__")),
+    (listed, "_workers", without()),
+    (listed, "_module_calls", without("torch.nn.Linear")),
+    (listed, "_autograd", without("Double.apply")),
+    (listed, "_operators", without("torch.ops.aten.mm")),
+    (listed, "capture_targets", without()),
+    (listed, "pickle_targets", without()),
+    (torch_stand_ins, "optimizer_targets", without("torch.optim.SGD.step")),
+    (torch_stand_ins, "scheduler_targets", without()),
+    (torch_stand_ins, "_bound_apply", without("Double.apply")),
+    (torch_optimizers.Optimizers, "found", without()),
+    (torch_compiled.Compiled, "bindings", without()),
+    (torch_stand_ins.TorchFramework, "_compiled_names", without()),
+    (patch.Patcher, "_replace_aliases", without()),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "expected"), PARTS, ids=[name for _, name, _ in PARTS])
+def test_each_part_that_cannot_be_found(
+    place: Any, name: str, expected: set[str], core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, name, breaks)
+    (_, left), names = seen_with(core)
+    assert left and all("not in this torch" in entry.reason for entry in left)
+    assert names >= expected
+
+
+def test_nothing_is_left_out_of_this_torch(core: str) -> None:
+    (_, left), names = seen_with(core)
+    assert not left and names == without()
+
+
+LOST = {
+    Form.FUNCTION: {"torch.add", "Tensor.mul", "DataLoader.__next__"},
+    Form.PROPERTY: {"Tensor.T"},
+    Form.CLASSMETHOD: {"Double.apply"},
+    Form.MODULE: {"torch.nn.Linear"},
+    Form.INSTANCE: {"torch.optim.SGD.step"},
+    Form.FACTORY: {"torch.func.vmap"},
+    Form.OPERATOR: {"torch.ops.aten.mm"},
+    **{
+        silent: set()
+        for silent in (Form.COMPILE, Form.ASIDE, Form.PICKLE, Form.HIDDEN, Form.WORKER, Form.FIRST_STEP)
+    },
+}
+
+
+@pytest.mark.parametrize("form", LOST, ids=operator.attrgetter("value"))
+def test_each_kind_that_cannot_be_replaced(form: Form, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = torch_stand_ins.TorchFramework.stand_in
+
+    def stand_in(self: Any, target: Any, original: Any, patcher: Any) -> Any:
+        return breaks() if target.form is form else made(self, target, original, patcher)
+
+    monkeypatch.setattr(torch_stand_ins.TorchFramework, "stand_in", stand_in)
+    (coverage, left), names = seen_with(core)
+    assert left and names == without(*LOST[form])
+    if form is Form.MODULE:
+        assert "torch.nn.Linear" not in coverage.seen
+
+
+def test_a_class_that_cannot_be_changed_keeps_its_other_names(
+    core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when torch makes a class of C of one of its own: putting the stand-in raises, again after each stretch aside."""
+    put = patch.Binding.put
+
+    def refuses(self: Any) -> bool:
+        return breaks() if self.attribute == "apply" else put(self)
+
+    monkeypatch.setattr(patch.Binding, "put", refuses)
+    with unchanged(), Seen(core) as seen:
+        with seen.patcher.aside():
+            pass
+        double(torch.ones(2))
+        torch.add(torch.ones(1), 1)
+    assert seen.counts()["torch.add"] == 1 and [entry.name for entry in seen.patcher.left_out][:1] == [
+        "torch.autograd.Function.apply"
+    ]
+
+
+def test_when_nothing_can_be_seen_the_start_fails_and_leaves_nothing(
+    core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_stand_ins.TorchFramework, "stand_in", breaks)
+    with unchanged(), pytest.raises(TraceError, match="nothing-to-trace"):
+        lux.start(core=core)
+    assert patch.installed() is None and torch_is_untouched()
+
+
+def test_a_listing_that_fails_altogether_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listed, "listing", breaks)
+    with pytest.raises(TraceError, match="framework-unknown"):
+        lux.trace()
+
+
+def test_it_is_said_once_in_the_notes_and_in_the_table(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listed, "_operators", breaks)
+    with (
+        pytest.warns(LuxmeterWarning, match=r"torch\.ops\.\*.*not in this torch") as warned,
+        lux.trace(core=core) as trace,
+    ):
+        torch.add(torch.ones(1), 1)
+    assert len(warned) == 1
+    [note] = trace.result.notes()
+    assert note.startswith("not timed: torch.ops.*: ") and note in str(trace)
+    assert "not in this torch" in trace.coverage().reason("torch.ops.*")
+
+
+def wanted() -> list[str]:
+    """Names that not every torch has, of those that this one has."""
+    names = [name for name, _ in (*supported._FOR_A_TRACE, *supported._FOR_THE_REST)]
+    return [name for name in names if supported.has(name)]
+
+
+@pytest.mark.parametrize("name", wanted())
+def test_a_torch_without_a_name_is_traced_and_the_lack_is_told(
+    name: str, core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = functools.reduce(getattr, name.split(".")[1:-1], torch)
+    place = next((base for base in getattr(owner, "__mro__", ()) if name.split(".")[-1] in vars(base)), owner)
+    gone = name.split(".")[-1]
+    if place is not owner:
+        pytest.skip("it lies in a class of C, which cannot be changed")
+    monkeypatch.delattr(place, gone)
+    assert not supported.has(name) and name in dict(supported.lacking())
+    with unchanged(), lux.trace(core=core) as trace:
+        for call in CALLS.values():
+            call()
+    assert {row.name for row in trace.table()} >= set(CALLS) - {"DataLoader.__next__"}
+    told = {entry.name: entry.reason for entry in trace.coverage().unseen}
+    assert (name in told) == (name in dict(supported.lacking(trace_only=True)))
+
+
+@pytest.mark.parametrize(
+    "name", ["callback_handler", "_debug_get_cache_entry_list", "input_codes", "nothing"]
+)
+def test_compiled_functions_where_torch_tells_nothing_of_its_guards(
+    name: str, core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run as without a trace, are recorded, and are not compiled again at its start or end."""
+    import torch._dynamo.callback
+    import torch._dynamo.convert_frame
+
+    compiled: list[int] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        compiled.append(1)
+        return graph.forward
+
+    torch._dynamo.reset()
+    function = torch.compile(lambda x: torch.sin(x) + 1, backend=backend)
+    model = torch.compile(torch.nn.Linear(2, 2), backend=backend)
+    run = lambda: (function(torch.ones(3)), model(torch.ones(1, 2)))  # noqa: E731
+    run()
+    n = len(compiled)
+    for place in (torch._dynamo.callback, torch._C._dynamo.eval_frame, torch._dynamo.convert_frame):
+        monkeypatch.delattr(place, name, raising=False)
+    with contextlib.nullcontext() if name == "nothing" else unchanged(), lux.trace(core=core) as trace:
+        run()
+        again = torch.compile(lambda x: torch.cos(x), backend=backend)
+        again(torch.ones(3))
+        torch.add(torch.ones(1), 1)
+    again(torch.ones(3))
+    run()
+    assert len(compiled) == n + 1
+    names = {row.name: row.n for row in trace.table()}
+    assert names["torch.compile(torch.nn.Linear)"] == 1 and names["torch.add"] == 1
+    assert sum(n for shown, n in names.items() if "lambda" in shown) == 1, names
+    torch._dynamo.reset()

@@ -267,8 +267,13 @@ def _unsafe_names(path: str) -> list[str]:
     try:
         torch.load(path, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as error:
-        return [str(error).splitlines()[0]]
+        return [_own_words(str(error))]
     return []
+
+
+def _own_words(reason: str) -> str:
+    lines = [line.strip() for line in reason.splitlines() if "Unsupported" in line or "GLOBAL" in line]
+    return lines[0] if lines else reason.splitlines()[0]
 
 
 def _first_reason(path: Path, reason: str) -> str:
@@ -282,8 +287,7 @@ def _first_reason(path: Path, reason: str) -> str:
         names = set()
     if names:
         return f"It asks for {', '.join(sorted(names))}."
-    lines = [line.strip() for line in reason.splitlines() if "Unsupported" in line or "GLOBAL" in line]
-    return lines[0] if lines else reason.splitlines()[0]
+    return _own_words(reason)
 
 
 def _pickled_names(path: Path) -> set[str]:

@@ -25,7 +25,7 @@ def test_a_torch_that_cannot_be_traced_is_a_problem(
 ) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError('built for another machine')")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = doctor.Findings(versions={"torch": "2.15.0"})
     doctor._look_at_torch(found)
     [(what, next_step)] = found.problems

@@ -16,6 +16,7 @@ from seen import CORES
 
 from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.records import EVENT_DTYPE
+from luxmeter.supported import has
 
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.int8, torch.bool, torch.bfloat16, torch.complex64]
 
@@ -54,6 +55,12 @@ def groups(way: str, tensors: list[Any], **options: Any) -> list[int]:
 WAYS = ["table", "attributes", "python"]
 
 
+needs_exchange = pytest.mark.skipif(
+    not has("torch.Tensor.__dlpack_c_exchange_api__"), reason="this torch has no exchange table"
+)
+
+
+@needs_exchange
 def test_this_torch_can_be_read_directly() -> None:
     assert recorder("direct").direct
     assert not recorder("table").direct and not recorder("attributes").direct
@@ -142,6 +149,7 @@ for wrong in sys.argv[1:]:
 """
 
 
+@needs_exchange
 def test_samples_that_do_not_fit_are_not_trusted() -> None:
     """A layout is learnt once a process: each wrong list switches the short way off in a process of its own."""
     pytest.importorskip("luxmeter.calls.core._core")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from luxmeter.signature import mindspore_dtype_type, mindspore_tensor_type
+from luxmeter.signature import mindspore_dtype_type, mindspore_tensor_type, plain_tensors
 
 OPAQUE, EXCHANGE, KEY, IDENTITY, HASH = 0, 1, 2, 3, 4
 
@@ -62,8 +62,11 @@ def unseen(work: Callable[[], None]) -> None:
 
 def may_compute(torch: Any) -> bool:
     """Whether torch operations stay unseen: no mode or transform would take part in them."""
-    stack = torch._C._functorch.peek_interpreter_stack()
-    return stack is None and torch._C._len_torch_dispatch_stack() == 0 and not torch.jit.is_tracing()
+    try:
+        stack, modes = torch._C._functorch.peek_interpreter_stack(), torch._C._len_torch_dispatch_stack()
+    except AttributeError:  # a torch that cannot be asked
+        return False
+    return stack is None and modes == 0 and not torch.jit.is_tracing()
 
 
 def _listed(kind: Any) -> tuple[type, ...]:
@@ -100,10 +103,7 @@ class Arguments:
 
     def quiet(self) -> contextlib.AbstractContextManager[Any]:
         """Nothing that is read here may reach a user's __torch_function__."""
-        if self._torch is None:
-            return contextlib.nullcontext()
-        quiet: Callable[[], Any] = self._torch._C.DisableTorchFunction
-        return quiet()  # type: ignore[no-any-return]
+        return plain_tensors()
 
     def may_compute(self) -> bool:
         """Whether torch operations on the arguments stay unseen: no mode or transform would take part in them."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from luxmeter.errors import LuxmeterError, MissingExtraError, UsageError, suggestion, warn_once
+from luxmeter.calls.targets import Unseen
+from luxmeter.errors import LuxmeterError, MissingExtraError, TraceError, UsageError, suggestion, warn_once
+from luxmeter.supported import check_torch, numbers_of, version_of
 
 if TYPE_CHECKING:
     from luxmeter.calls.patch import Framework
@@ -47,7 +47,31 @@ def make(name: str, also: Sequence[str] = ()) -> Framework:
     """What the patcher has to know about a framework. Imports it."""
     _check(name)
     makers: dict[str, Callable[[Sequence[str]], Framework]] = {"torch": _torch, "mindspore": _mindspore}
-    return makers[name](also)
+    try:
+        return makers[name](also)
+    except (LuxmeterError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        raise TraceError(
+            "framework-unknown",
+            f"{name} {version_of(name)} cannot be traced: {type(error).__name__}: {error}.",
+            f"Use a {name} that was tested; docs/versions.md names them.",
+        ) from error
+
+
+def make_all(asked: str, also: Sequence[str] = ()) -> tuple[dict[str, Framework], list[Unseen]]:
+    """The frameworks to patch now. Of several, one that does not fit is left out with the reason; one alone raises."""
+    names = chosen(asked)
+    made: dict[str, Framework] = {}
+    left_out: list[Unseen] = []
+    for name in names:
+        try:
+            made[name] = make(name, also)
+        except LuxmeterError as error:
+            if error.slug not in ("torch-too-old", "framework-unknown") or len(left_out) == len(names) - 1:
+                raise
+            left_out.append(Unseen(name, error.what))
+    return made, left_out
 
 
 def _check(name: str) -> None:
@@ -60,6 +84,7 @@ def _check(name: str) -> None:
 
 
 def _torch(also: Sequence[str]) -> Framework:
+    check_torch()
     from luxmeter.calls.targets.torch_stand_ins import TorchFramework
 
     return TorchFramework(also)
@@ -108,27 +133,13 @@ def _is_usable() -> bool:
 
 
 def _check_numpy() -> None:
-    numpy, mindspore = _version("numpy"), _version("mindspore")
-    if _numbers(numpy) >= (2, 0) and (0, 0) < _numbers(mindspore) <= _BUILT_FOR_NUMPY_1:
+    numpy, mindspore = version_of("numpy"), version_of("mindspore")
+    if numbers_of(numpy) >= (2, 0) and (0, 0) < numbers_of(mindspore) <= _BUILT_FOR_NUMPY_1:
         raise MissingExtraError(
             "mindspore-numpy",
             f"MindSpore {mindspore} needs numpy 1, and this environment has numpy {numpy}.",
             'Use an environment with pip install "luxmeter[mindspore]", which takes numpy<2.',
         )
-
-
-def _version(name: str) -> str:
-    """Of what is imported, otherwise of what is installed; empty if neither says."""
-    said = getattr(sys.modules.get(name), "__version__", "")
-    try:
-        return str(said or importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _unusable(error: Exception) -> MissingExtraError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import threading
@@ -13,8 +14,8 @@ from luxmeter.calls.aside import Aside, Stretch
 from luxmeter.calls.bindings import ABSENT, Binding
 from luxmeter.calls.filters import Filter
 from luxmeter.calls.imports import AsideImports
-from luxmeter.calls.targets import Coverage, Target
-from luxmeter.errors import TraceError, warn_once
+from luxmeter.calls.targets import SILENT, Coverage, Target, Unseen, left_out_for, told
+from luxmeter.errors import LuxmeterError, TraceError, warn_once
 
 if TYPE_CHECKING:
     from luxmeter.calls.core._core import Recorder
@@ -47,8 +48,11 @@ class Framework(Protocol):
     def targets(self) -> Iterable[Target]:
         """Everything to replace, as it is now."""
 
-    def coverage(self) -> Coverage:
-        """What is seen and what is not."""
+    def left_out(self) -> Sequence[Unseen]:
+        """What could not be listed in this version, or found when it was put in place."""
+
+    def coverage(self, left_out: Sequence[Unseen] = ()) -> Coverage:
+        """What is seen and what is not, for one of these reasons or of its own."""
 
     def known_names(self) -> Iterator[tuple[str, str]]:
         """(name, label) of all that can turn up in a trace."""
@@ -77,15 +81,15 @@ def installed() -> Patcher | None:
 
 def prepare(framework: str = "torch") -> None:
     """Do now what the first `install` of the process would have to do: list the targets, read the modules' functions."""
-    for name in frameworks.chosen(framework):
-        frameworks.make(name)
+    frameworks.make_all(framework)
     for _ in aliases.in_defaults({}):
         pass
 
 
 def coverage(framework: str = "torch", *, also: Sequence[str] = ()) -> Coverage:
     """Which public callables a trace would see, which not, and why."""
-    return _joined([frameworks.make(name, also).coverage() for name in frameworks.chosen(framework)])
+    made, left_out = frameworks.make_all(framework, also)
+    return _joined([each.coverage() for each in made.values()], left_out)
 
 
 def original_of(value: Any) -> Any:
@@ -113,7 +117,7 @@ class Patcher:
         self.words = words
         self.filter = Filter(only=only, skip=skip)
         self._also = tuple(also)
-        self._frameworks = {name: frameworks.make(name, also) for name in frameworks.chosen(framework)}
+        self._frameworks, self.left_out = frameworks.make_all(framework, also)
         awaited = frameworks.awaited(framework)
         if (only or skip) and not awaited:
             self.filter.check(pair for each in self._frameworks.values() for pair in each.known_names())
@@ -130,10 +134,19 @@ class Patcher:
         self._aside = Aside(self._take_all, self._put_all)
         self.spawned: children.Spawned | None = None
 
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """Whose stand-ins these are."""
+        return tuple(self._frameworks)
+
     # -- in and out
 
     def install(self) -> None:
-        """Replace every target and every name that is bound to one. All of it or, when something raises, nothing."""
+        """Replace every target and every name that is bound to one.
+
+        What does not fit this version of the framework is left out, and told in `left_out`. All the rest or, when
+        nothing at all can be seen, nothing.
+        """
         global _installed
         with _lock:
             if _installed is not None:
@@ -146,18 +159,47 @@ class Patcher:
         try:
             for framework in self._frameworks.values():
                 self._put(framework)
+            self._check_sight()
             sys.meta_path.insert(0, self._imports)
-            self._watch_spawning()
+            with self._leaving_out("processes that multiprocessing spawns"):
+                self._watch_spawning()
         except BaseException:
             self.remove()
             raise
 
     def _put(self, framework: Framework) -> None:
         for target in framework.targets():
-            self._replace(target, framework)
-        self._replace_aliases()
-        for binding in framework.instances(self):
-            self.bind(binding)
+            try:
+                self._replace(target, framework)
+            except (LuxmeterError, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - as in _leaving_out, which would take longer for thousands
+                self.left_out.append(left_out_for(target.name, error))
+        with self._leaving_out("names that modules took with `from ... import`"):
+            self._replace_aliases()
+        with self._leaving_out("names bound in instances"):
+            for binding in framework.instances(self):
+                self.bind(binding)
+        self.left_out.extend(framework.left_out())
+
+    @contextlib.contextmanager
+    def _leaving_out(self, name: str) -> Iterator[None]:
+        """What does not fit this version of the framework is left out, and told; the rest goes on."""
+        try:
+            yield
+        except (LuxmeterError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other parts work
+            self.left_out.append(left_out_for(name, error))
+
+    def _check_sight(self) -> None:
+        if self._frameworks and all(target.form in SILENT for target, _ in self._targets.values()):
+            said = told(self.left_out) or ["there is nothing to replace"]
+            raise TraceError(
+                "nothing-to-trace",
+                f"No call of {' or '.join(self._frameworks)} can be seen; {said[0]}.",
+                "Use a version that was tested: docs/versions.md names them.",
+            )
 
     def _watch_spawning(self) -> None:
         """Children that multiprocessing spawns join the trace."""
@@ -222,7 +264,8 @@ class Patcher:
 
     def coverage(self) -> Coverage:
         """Which public callables are seen, which not, and why."""
-        return _joined([framework.coverage() for framework in self._frameworks.values()])
+        parts = [framework.coverage(self.left_out) for framework in self._frameworks.values()]
+        return _joined(parts, self.left_out)
 
     # -- for the framework
 
@@ -264,7 +307,11 @@ class Patcher:
         self._remember(binding.before, binding.after)
         self._bindings.append(binding)
         if not self._aside:
-            binding.put()
+            try:
+                binding.put()
+            except Exception:
+                self._bindings.remove(binding)
+                raise
 
     def rebind(self, binding: Binding) -> None:
         """As `bind`, for a name that is already replaced: what is restored at the end is `binding.before`."""
@@ -331,11 +378,15 @@ class Patcher:
         place: Any = owner if isinstance(owner, type) else vars(owner)
         # One descriptor may serve several operators (neg and __neg__): only the plain name speaks for it elsewhere.
         alias = not (isinstance(owner, type) and target.attribute.startswith("__"))
-        self._remember(original, stand_in, alias=alias)
-        self._targets[id(place), target.attribute] = target, framework
         binding = Binding(place, target.attribute, before, stand_in)
         self._bindings.append(binding)
-        binding.put()
+        try:
+            binding.put()
+        except Exception:  # a class that cannot be changed: its other names keep the original too
+            self._bindings.remove(binding)
+            raise
+        self._remember(original, stand_in, alias=alias)
+        self._targets[id(place), target.attribute] = target, framework
 
     def _renew(self, binding: Binding) -> None:
         """The framework replaced its own function while the stand-ins were aside: the new one gets a stand-in too.
@@ -390,8 +441,7 @@ class Patcher:
                 self._bindings.append(Binding(namespace, name, original, stand_in))
 
 
-def _joined(parts: Sequence[Coverage]) -> Coverage:
-    return Coverage(
-        tuple(name for part in parts for name in part.seen),
-        tuple(entry for part in parts for entry in part.unseen),
-    )
+def _joined(parts: Sequence[Coverage], left_out: Sequence[Unseen]) -> Coverage:
+    unseen = dict.fromkeys((*(entry for part in parts for entry in part.unseen), *left_out))
+    gone = {entry.name for entry in left_out}
+    return Coverage(tuple(name for part in parts for name in part.seen if name not in gone), tuple(unseen))

@@ -9,6 +9,7 @@ Format history
    order of writing, whose depth is one less and whose time contains it.
    A signature may say the shapes that its first call gave (`outputs`). `end.json` may say what could not be written
    (`lost_on_disk`, `trouble`); a folder `spawned` has a file for each spawned child that joined, or could not and why.
+   `end.json` may say what the version of the framework meant for the trace (`remarks`: lines for notes()).
    A callable's words may name its framework; where they do not, it is torch (all there was before).
 """
 

@@ -176,6 +176,10 @@ class TraceResult:
         """What a reader of the numbers must know: what was lost, merged or never finished."""
         spawned = sum(process.end.get("spawned", 0) for process in self.recording.processes)
         said = [*filter(None, [not_joined(self.folder, spawned)])]
+        remarks = (
+            remark for process in self.recording.processes for remark in process.end.get("remarks", ())
+        )
+        said += dict.fromkeys(remarks)
         for process in self.recording.processes:
             where = f" in process {process.pid}" if len(self.recording.processes) > 1 else ""
             if not process.complete:

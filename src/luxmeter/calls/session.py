@@ -22,10 +22,11 @@ from luxmeter.calls.results import TraceResult
 from luxmeter.calls.sections import Section
 from luxmeter.calls.spill import Spill
 from luxmeter.calls.table import CallTable
-from luxmeter.calls.targets import Coverage
+from luxmeter.calls.targets import Coverage, told
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.words import Words, describer
 from luxmeter.errors import TraceError, warn_once
+from luxmeter.supported import newer_than_tested, version_of
 
 if TYPE_CHECKING:
     from luxmeter import Operators
@@ -86,10 +87,28 @@ class Trace:
             self._abandon()
             raise
         self.running = True
+        self._tell_left_out()
         self._setup_ns += time.perf_counter_ns() - begun_ns
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._recorder.start()
         return self
+
+    def _tell_left_out(self) -> None:
+        said = told(self._patcher.left_out) if self._patcher is not None else []
+        if said:
+            warn_once(
+                "trace-part-left-out",
+                f"A part of the recorder is left out; {'; '.join(said)}.",
+                "The rest is timed; notes() and coverage() say what is not.",
+                stacklevel=4,
+            )
+
+    def _remarks(self) -> list[str]:
+        """What the versions at hand mean for this trace."""
+        if self._patcher is None:
+            return []
+        newer = newer_than_tested(version_of("torch")) if "torch" in self._patcher.frameworks else ""
+        return [*filter(None, [newer]), *told(self._patcher.left_out)]
 
     def _prepare(self) -> None:
         options = self.options  # all up to patching; leaves nothing behind when it raises
@@ -190,6 +209,7 @@ class Trace:
             "cost": vars(self._cost),
             "setup_ns": self._setup_ns,
             "unlooked": self._words.unlooked,
+            "remarks": self._remarks(),
             "spawned": self._patcher.spawned.n if self._patcher and self._patcher.spawned else 0,
             "started_at": self._started_at,
             "started_ns": self._started_ns,

@@ -20,6 +20,7 @@ from luxmeter.model.training import Later, TrainingStep
 from luxmeter.model.tree import module_rows, sums_of
 from luxmeter.model.watch import shapes_of, tensors_in
 from luxmeter.operators.timer import without_collecting
+from luxmeter.supported import check_torch
 
 
 def analyze(
@@ -49,6 +50,7 @@ def analyze(
     `latency=True` measures forward passes in evaluation; `latency=[1, 8, 32]` for each of these batch sizes.
     The model, its gradients, hooks, buffers and mode, and the process's random state stay as they were.
     """
+    check_torch()  # before an old one fails in the model, and the inputs are blamed
     started = time.perf_counter()
     inner = unwrapped(model)
     if device not in ("auto", "meta", "cpu"):

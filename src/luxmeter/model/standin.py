@@ -115,7 +115,7 @@ def process_as_it_was(*, eager: bool = True) -> Iterator[None]:
         if (numpy := sys.modules.get("numpy")) is not None:
             numpy_state = numpy.random.get_state()
             stack.callback(lambda: numpy.random.set_state(numpy_state))
-        if eager and "torch._dynamo" in sys.modules:
+        if eager and "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
             # A function that is compiled while a dispatch mode is on stays uncompiled for good.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.autograd.set_grad_enabled(torch.is_grad_enabled()))

@@ -24,6 +24,7 @@ from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import Job, aten_kernel_jobs, onnx_kernel_jobs
 from luxmeter.operators.options import BenchOptions
 from luxmeter.operators.rows import BenchResult
+from luxmeter.supported import check_torch
 
 ModelLike: TypeAlias = str | Callable[..., Any]
 _BACKENDS = {
@@ -65,6 +66,7 @@ def bench_model(
     `kernels` adds a row for each aten kernel of `pt`, and for each kernel of ONNX Runtime of `ort`.
     `budget_s`, `resume` and Ctrl-C are as for `bench`.
     """
+    check_torch()
     configs = _configs(job_configs)
     place = _place(model)
     scales = {name: [v] if isinstance(v, int) else list(v) for name, v in input_scales.items()}

@@ -10,6 +10,7 @@ from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import check, jobs_of
 from luxmeter.operators.options import BenchOptions, BenchSettings
 from luxmeter.operators.rows import BenchResult
+from luxmeter.supported import check_torch
 
 
 def bench(ops: Operators | Case, **settings: Unpack[BenchSettings]) -> BenchResult:
@@ -20,6 +21,7 @@ def bench(ops: Operators | Case, **settings: Unpack[BenchSettings]) -> BenchResu
 
     >>> result = bench(load_operators("ops.jsonl").top(20), dtypes=["fp32", "bf16"])  # doctest: +SKIP
     """
+    check_torch()
     options = BenchOptions(**settings)
     ops = Operators([ops]) if isinstance(ops, Case) else ops
     check(ops, options)

@@ -8,6 +8,7 @@ from luxmeter.doors import door
 
 if TYPE_CHECKING:
     from luxmeter.signature.call import describe as describe
+    from luxmeter.signature.call import plain_tensors as plain_tensors
     from luxmeter.signature.json import signature_from_json as signature_from_json
     from luxmeter.signature.json import to_json as to_json
     from luxmeter.signature.json import value_from_json as value_from_json
@@ -40,6 +41,7 @@ __getattr__, __dir__, __all__ = door(
     __name__,
     {
         "describe": "call",
+        "plain_tensors": "call",
         "signature_from_json": "json",
         "to_json": "json",
         "value_from_json": "json",

@@ -51,7 +51,7 @@ def describe(
     """
     try:
         maker = _Maker(facts, module)
-        with _plain_tensors():
+        with plain_tensors():
             found = Signature(
                 tuple([maker.one(value, 0) for value in args]),
                 tuple([(utf8(str(k)), maker.one(v, 0)) for k, v in kwargs.items()]) if kwargs else (),
@@ -80,11 +80,13 @@ def _with_sharing(found: Signature, places: list[tuple[int | None, int]]) -> Sig
     return found.map_tensors(numbered)
 
 
-def _plain_tensors() -> Any:
+def plain_tensors() -> contextlib.AbstractContextManager[Any]:
     """Reading a shape is no call of the user's: subclasses and modes must not see it."""
     torch = sys.modules.get("torch")
-    ready = torch is not None and hasattr(torch, "_C")
-    return torch._C.DisableTorchFunction() if torch is not None and ready else contextlib.nullcontext()
+    made: contextlib.AbstractContextManager[Any] = getattr(
+        getattr(torch, "_C", None), "DisableTorchFunction", contextlib.nullcontext
+    )()
+    return made
 
 
 class _Maker:

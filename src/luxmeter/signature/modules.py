@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from luxmeter.signature.call import describe
+from luxmeter.signature.call import describe, plain_tensors
 from luxmeter.signature.records import Argument, DictOf, ListOf, ModuleSpec, Word, utf8
 
 Settings: TypeAlias = dict[str, Argument]
@@ -102,7 +102,7 @@ def look_of(module: torch.nn.Module) -> Hashable:
 def _own_look(part: torch.nn.Module) -> Hashable:
     plain = (bool, int, float, str, tuple, type(None))
     settings = tuple((k, v) for k, v in vars(part).items() if type(v) in plain and k != "training")
-    with torch._C.DisableTorchFunction():
+    with plain_tensors():
         tensors = tuple(
             (k, None if t is None else (t.dtype, is_unmade(t) or (t.shape if not t.is_nested else None)))
             for k, t in (*part._parameters.items(), *part._buffers.items())
@@ -308,7 +308,7 @@ def _items(m: Any) -> Settings:
 def _lazy(m: Any) -> Settings:
     """Its tensors cannot say yet of which dtype they will be."""
     unmade = filter(is_unmade, (*m._parameters.values(), *m._buffers.values()))
-    with torch._C.DisableTorchFunction():
+    with plain_tensors():
         return next(({"dtype": Word("dtype", str(t.dtype)[6:])} for t in unmade), {})
 
 

@@ -111,7 +111,8 @@ def _memory(t: torch.Tensor) -> Values | None:
     if kind is None or t.device.type != "cpu" or not t.numel():
         return None
     shape, stride, size = tuple(t.shape), t.stride(), t.element_size()
-    if torch._C._is_cow_tensor(t):  # type: ignore[attr-defined]  # to ask for its address would copy it
+    is_lazy_copy = getattr(torch._C, "_is_cow_tensor", None)
+    if is_lazy_copy is None or is_lazy_copy(t):  # to ask for its address would copy it
         return None
     span = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
     # A storage may be smaller than what a tensor shows of it (resized to nothing, as FSDP does), or none at all.

@@ -123,7 +123,8 @@ def number_of(value: Any) -> Any:
         return _float(value.reshape(())[()]) if value.size == 1 and value.dtype.kind in "biuf" else None
     torch = sys.modules.get("torch")  # a value can only be a tensor if somebody imported it
     if torch is not None and isinstance(value, torch.Tensor):
-        tensor = torch._C.TensorBase  # the methods underneath: a trace shows the user's calls, not these
+        # The methods underneath: a trace shows the user's calls, not these.
+        tensor = getattr(torch._C, "TensorBase", torch.Tensor)
         if tensor.numel(value) != 1 or tensor.is_complex(value):
             return None
         # Reading a device's value now would wait for the device. The copy is queued behind the work that makes

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from luxmeter.errors import LuxmeterError
+
+T = TypeVar("T")
 
 
 class Form(enum.Enum):
@@ -29,6 +34,10 @@ class Form(enum.Enum):
     MODE = "mode"  # may change what instances are: they are asked again
     ENTER = "enter"  # from its call to that of EXIT every wrapper steps aside
     EXIT = "exit"
+
+
+# No call of the user's: they keep the recorder right.
+SILENT = (Form.HIDDEN, Form.FIRST_STEP, Form.WORKER, Form.PICKLE, Form.MODE, Form.ENTER, Form.EXIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,36 @@ class Listing:
 
     targets: tuple[Target, ...]
     unseen: tuple[Unseen, ...]
+    left_out: tuple[Unseen, ...] = ()  # what could not be listed in this version
+
+
+def part(name: str, found: Callable[[], Iterable[T]], left_out: list[Unseen]) -> list[T]:
+    """What a part of a framework offers. Where asking fails, in a version that nobody knew: nothing, and the reason."""
+    try:
+        return list(found())
+    except (LuxmeterError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other parts work
+        left_out.append(left_out_for(name, error))
+        return []
+
+
+def left_out_for(name: str, error: Exception) -> Unseen:
+    """What is not timed because of an error."""
+    said = " ".join(str(error).split())[:200]
+    return Unseen(name, f"does not fit this version ({type(error).__name__}: {said})")
+
+
+def told(left_out: Sequence[Unseen]) -> list[str]:
+    """One line for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for entry in left_out:
+        by_reason.setdefault(entry.reason, []).append(entry.name)
+    return [f"not timed: {_few(names)}: {reason}" for reason, names in by_reason.items()]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f", ... ({len(names):,} in all)" if len(names) > 4 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 import mindspore
-from luxmeter.calls.targets import Form, Listing, Target, Unseen
+from luxmeter.calls.targets import Form, Listing, Target, Unseen, part
 from luxmeter.calls.targets import mindspore_names as names
 from luxmeter.calls.targets.torch_classes import subclasses
 
@@ -43,17 +43,24 @@ def listing() -> Listing:
     """All targets of this MindSpore, once a process. Call it before anything is patched."""
     targets: list[Target] = []
     unseen: list[Unseen] = []
+    left_out: list[Unseen] = []
     for namespace in NAMESPACES:
         module = _loaded(namespace)
         if module is not None:
-            _sort(_functions(module), targets, unseen)
-    for found in (_tensor_methods(), _tensor_properties(), _data(), _calls(), _graphs()):
-        _sort(found, targets, unseen)
+            _sort(part(f"{namespace}.*", functools.partial(_functions, module), left_out), targets, unseen)
+    for name, found in (
+        ("methods of Tensor", _tensor_methods),
+        ("properties of Tensor", _tensor_properties),
+        ("datasets", _data),
+        ("cells and primitives", _calls),
+        ("graphs", _graphs),
+    ):
+        _sort(part(name, found, left_out), targets, unseen)
     unseen.append(Unseen("mindspore._*", "names with an underscore are not public"))
-    return Listing(tuple(targets), tuple(unseen))
+    return Listing(tuple(targets), tuple(unseen), tuple(left_out))
 
 
-def _sort(found: Iterator[Target | Unseen], targets: list[Target], unseen: list[Unseen]) -> None:
+def _sort(found: Iterable[Target | Unseen], targets: list[Target], unseen: list[Unseen]) -> None:
     for entry in found:
         if isinstance(entry, Target):
             targets.append(entry)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import mindspore
 from luxmeter.calls import aliases, device
 from luxmeter.calls.bindings import Binding
-from luxmeter.calls.targets import Coverage, Form, Target
+from luxmeter.calls.targets import Coverage, Form, Target, Unseen
 from luxmeter.calls.targets import mindspore as mindspore_targets
 from luxmeter.calls.targets.mindspore_cells import CellWords, is_leaf, jit_name
 from luxmeter.calls.targets.mindspore_names import class_name, is_mindspore_class
@@ -42,7 +42,11 @@ class MindSporeFramework:
             if "__call__" in vars(cls) and not is_mindspore_class(cls):
                 yield Target(f"{class_name(cls)}.__call__", cls, "__call__", Form.MODULE)
 
-    def coverage(self) -> Coverage:
+    def left_out(self) -> Sequence[Unseen]:
+        """What could not be listed in this version."""
+        return self._listing.left_out
+
+    def coverage(self, left_out: Sequence[Unseen] = ()) -> Coverage:
         """What is seen and what is not."""
         cells = sorted({class_name(cls) for cls in subclasses(mindspore.nn.Cell) if is_leaf(cls)})
         primitives = sorted(class_name(cls) for cls in subclasses(mindspore.ops.Primitive))

@@ -15,12 +15,12 @@ from types import ModuleType
 from typing import Any
 
 import torch
-import torch._ops
 import torch.fx
 import torch.overrides
 
+from luxmeter.calls import aliases
 from luxmeter.calls.arguments import unseen
-from luxmeter.calls.targets import Form, Listing, Target, Unseen
+from luxmeter.calls.targets import Form, Listing, Target, Unseen, part
 from luxmeter.calls.targets import torch_names as names
 
 # Where a function is bound in several of them, the first gives it its name: torch.conv2d is documented as
@@ -48,78 +48,111 @@ _RUNS_USER_MODULE = {"functional_call", "data_parallel", "parallel_apply"}
 @functools.cache
 def listing() -> Listing:
     """All targets of this torch, once a process. Call it before anything is patched."""
-    for warm in (torch.overrides.get_testing_overrides, torch.overrides.get_default_nowrap_functions):
-        warm()  # tables keyed by function: torch builds them once, they must hold the originals
-    overridable = {
-        id(f) for functions in torch.overrides.get_overridable_functions().values() for f in functions
-    }
-    targets: list[Target] = []
-    untimed: list[Unseen] = []
+    left_out: list[Unseen] = []
+    part("tables of torch.overrides", _warm, left_out)
+    overridable = set(part("functions in no __all__", _overridable, left_out))
+    found: list[Target | Unseen] = []
     taken: set[int] = set()
-    for namespace in NAMESPACES:
-        module = _loaded(namespace)
-        if module is None:
-            continue
-        for target in _functions(module, overridable=overridable, taken=taken):
-            (targets if isinstance(target, Target) else untimed).append(target)  # type: ignore[arg-type]
-    for found in (
-        *_tensor_methods(),
-        *_tensor_properties(),
-        *_data(),
-        *_module_calls(),
-        *_autograd(),
-        *_operators(),
+    for namespace in (*NAMESPACES, *_other_namespaces(overridable)):
+        for module in part(f"{namespace}.*", functools.partial(_loaded, namespace), left_out):
+            found += _functions(module, overridable=overridable, taken=taken, left_out=left_out)
+        if namespace not in sys.modules:
+            found.append(Unseen(f"{namespace}.*", "this torch does not have it, or cannot import it"))
+    found += _tensor_methods(left_out)
+    for name, listed in (
+        ("properties of Tensor", _tensor_properties),
+        ("DataLoader", _data),
+        ("workers of a DataLoader", _workers),
+        ("torch.nn.Module.__call__", _module_calls),
+        ("torch.autograd.Function.apply", _autograd),
+        ("torch.ops.*", _operators),
     ):
-        (targets if isinstance(found, Target) else untimed).append(found)  # type: ignore[arg-type]
+        found += part(name, listed, left_out)
+    targets = [entry for entry in found if isinstance(entry, Target)]
+    untimed = [entry for entry in found if isinstance(entry, Unseen)]
     untimed.append(Unseen("torch.ops.higher_order.*", "takes functions of a program that is being captured"))
     untimed.append(Unseen("torch._*", "names with an underscore are not public"))
-    return Listing(tuple(targets), tuple(untimed))
+    return Listing(tuple(targets), tuple(untimed), tuple(left_out))
 
 
-def _loaded(name: str) -> ModuleType | None:
+def _warm() -> Iterator[None]:
+    for warm in (torch.overrides.get_testing_overrides, torch.overrides.get_default_nowrap_functions):
+        warm()  # tables keyed by function: torch builds them once, they must hold the originals
+    yield
+
+
+def _overridable() -> Iterator[int]:
+    for functions in torch.overrides.get_overridable_functions().values():
+        yield from map(id, functions)
+
+
+def _other_namespaces(overridable: set[int]) -> list[str]:
+    """Public modules of this torch that define functions on tensors and are not known here: of a newer torch."""
+    return [
+        name
+        for name, namespace in aliases.namespaces()
+        if name.startswith("torch.")
+        and name not in NAMESPACES
+        and not any(word.startswith("_") for word in name.split("."))
+        and any(
+            names.is_function(value) and id(value) in overridable and value.__module__ == name
+            for attribute, value in list(namespace.items())
+            if attribute in namespace.get("__all__", ())
+        )
+    ]
+
+
+def _loaded(name: str) -> Iterator[ModuleType]:
     if name == "torch.distributed" and not torch.distributed.is_available():
-        return None
+        return
     if name in sys.modules or importlib.util.find_spec(name) is not None:
-        return importlib.import_module(name)
-    return None  # this torch does not have it yet, or no longer
+        yield importlib.import_module(name)  # otherwise this torch does not have it yet, or no longer
 
 
-def _functions(module: ModuleType, *, overridable: set[int], taken: set[int]) -> Iterator[Target | Unseen]:
-    public = getattr(module, "__all__", None)
+def _functions(
+    module: ModuleType, *, overridable: set[int], taken: set[int], left_out: list[Unseen]
+) -> Iterator[Target | Unseen]:
     for attribute, value in list(vars(module).items()):
-        if attribute.startswith("_"):
-            continue
-        name = f"{module.__name__}.{attribute}"
-        known = id(value) in overridable
-        if module is not torch and getattr(torch, attribute, None) is value and isinstance(value, type):
-            continue  # merely imported there: torch.fft.Tensor
-        if issubclass(type(value), type):  # not isinstance: lazy objects answer that with a warning
-            if (public is None and value.__module__ == module.__name__) or (
-                public is not None and attribute in public
-            ):
-                yield Unseen(name, names.CONTEXT if hasattr(value, "__enter__") else names.CLASS)
-            continue
-        if not names.is_function(value) or not names.belongs_to_torch(value):
-            if callable(value) and public is not None and attribute in public:
-                yield Unseen(name, names.SWITCH if attribute.startswith("get_") else names.OBJECT_CALL)
-            continue
-        if public is not None and attribute not in public and not known and not _documented(module, value):
-            continue
-        if id(value) in taken:
-            continue  # the same object under a second name: found as an alias and replaced there too
-        reason = names.why_not(attribute, value, namespace=module.__name__, overridable=known)
-        if reason:
-            yield Unseen(name, reason)
-            continue
-        taken.add(id(value))
-        if name == "torch.compile":
-            yield Target(name, module, attribute, Form.COMPILE)
-        elif name == "torch.save":
-            yield Target(name, module, attribute, Form.ASIDE)  # pickles functions by name: see pickle_targets
-        elif _returns_callable(module, value):
-            yield Target(name, module, attribute, Form.FACTORY, span=True)
-        else:
-            yield Target(name, module, attribute, span=_runs_user_code(attribute, value))
+        if not attribute.startswith("_"):
+            ask = functools.partial(_function, module, attribute, value, overridable, taken)
+            yield from part(f"{module.__name__}.{attribute}", ask, left_out)
+
+
+def _function(
+    module: ModuleType, attribute: str, value: Any, overridable: set[int], taken: set[int]
+) -> Iterator[Target | Unseen]:
+    public = getattr(module, "__all__", None)
+    name = f"{module.__name__}.{attribute}"
+    known = id(value) in overridable
+    if module is not torch and getattr(torch, attribute, None) is value and isinstance(value, type):
+        return  # merely imported there: torch.fft.Tensor
+    if issubclass(type(value), type):  # not isinstance: lazy objects answer that with a warning
+        if (public is None and value.__module__ == module.__name__) or (
+            public is not None and attribute in public
+        ):
+            yield Unseen(name, names.CONTEXT if hasattr(value, "__enter__") else names.CLASS)
+        return
+    if not names.is_function(value) or not names.belongs_to_torch(value):
+        if callable(value) and public is not None and attribute in public:
+            yield Unseen(name, names.SWITCH if attribute.startswith("get_") else names.OBJECT_CALL)
+        return
+    if public is not None and attribute not in public and not known and not _documented(module, value):
+        return
+    if id(value) in taken:
+        return  # the same object under a second name: found as an alias and replaced there too
+    reason = names.why_not(attribute, value, namespace=module.__name__, overridable=known)
+    if reason:
+        yield Unseen(name, reason)
+        return
+    taken.add(id(value))
+    if name == "torch.compile":
+        yield Target(name, module, attribute, Form.COMPILE)
+    elif name == "torch.save":
+        yield Target(name, module, attribute, Form.ASIDE)  # pickles functions by name: see pickle_targets
+    elif _returns_callable(module, value):
+        yield Target(name, module, attribute, Form.FACTORY, span=True)
+    else:
+        yield Target(name, module, attribute, span=_runs_user_code(attribute, value))
 
 
 def _documented(module: ModuleType, value: Any) -> bool:
@@ -143,19 +176,22 @@ def _returns_callable(module: ModuleType, function: Any) -> bool:
     return "Callable" in returned and not returned.startswith(("tuple", "typing.Tuple"))
 
 
-def _tensor_methods() -> Iterator[Target | Unseen]:
+def _tensor_methods(left_out: list[Unseen]) -> Iterator[Target | Unseen]:
     for attribute in dir(torch.Tensor):
-        if attribute.startswith("_") and not (attribute.startswith("__") and attribute.endswith("__")):
-            continue
-        found = inspect.getattr_static(torch.Tensor, attribute)
-        if not callable(found) or isinstance(found, type | staticmethod | classmethod | property):
-            continue
-        name = f"Tensor.{attribute}"
-        reason = names.why_not_method(attribute)
-        if reason:
-            yield Unseen(name, reason)
-        else:
-            yield Target(name, torch.Tensor, attribute, label=names.LABELS.get(name, ""))
+        if not attribute.startswith("_") or (attribute.startswith("__") and attribute.endswith("__")):
+            yield from part(f"Tensor.{attribute}", functools.partial(_tensor_method, attribute), left_out)
+
+
+def _tensor_method(attribute: str) -> Iterator[Target | Unseen]:
+    found = inspect.getattr_static(torch.Tensor, attribute)
+    if not callable(found) or isinstance(found, type | staticmethod | classmethod | property):
+        return
+    name = f"Tensor.{attribute}"
+    reason = names.why_not_method(attribute)
+    if reason:
+        yield Unseen(name, reason)
+    else:
+        yield Target(name, torch.Tensor, attribute, label=names.LABELS.get(name, ""))
 
 
 def _tensor_properties() -> Iterator[Target | Unseen]:
@@ -207,11 +243,16 @@ def pickle_targets() -> Iterator[Target]:
 
 
 def _data() -> Iterator[Target]:
-    from torch.utils.data import DataLoader, _utils
+    from torch.utils.data import DataLoader
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     yield Target("DataLoader.__iter__", DataLoader, "__iter__", span=True, label="iter(DataLoader)")
     yield Target("DataLoader.__next__", _BaseDataLoaderIter, "__next__", span=True, label="next(DataLoader)")
+
+
+def _workers() -> Iterator[Target]:
+    from torch.utils.data import _utils
+
     yield Target("DataLoader worker", _utils.worker, "_worker_loop", Form.WORKER)
 
 
@@ -225,7 +266,9 @@ def _autograd() -> Iterator[Target]:
 
 def _operators() -> Iterator[Target]:
     """`torch.ops.aten.mm(a, b)`, custom operators, and one overload of them: `torch.ops.aten.mm.default(a, b)`."""
-    for cls in (torch._ops.OpOverloadPacket, torch._ops.OpOverload):
+    from torch._ops import OpOverload, OpOverloadPacket
+
+    for cls in (OpOverloadPacket, OpOverload):
         yield Target("torch.ops.*", cls, "__call__", Form.OPERATOR)
 
 
@@ -243,6 +286,12 @@ OWN_OPERATORS = (
     "torch",
     "inductor",
     "c10d",
+    "fsdp",
+    "profiler",
+    "prepacked",
+    "rngprims",
+    "debugprims",
+    "static_runtime",
 )
 
 
@@ -250,12 +299,14 @@ def operator_words(operator: Any) -> tuple[str, bool]:
     """What the user wrote, and whether it is a span."""
     full = getattr(operator, "_qualified_op_name", None) or operator.name()  # aten::mm, aten::mm.default
     namespace, _, name = full.partition("::")
-    return f"torch.ops.{namespace}.{name}", namespace.lstrip("_").split("_")[0] not in OWN_OPERATORS
+    words = namespace.lstrip("_")
+    own = words in OWN_OPERATORS or words.split("_")[0] in OWN_OPERATORS
+    return f"torch.ops.{namespace}.{name}", not own
 
 
 def operator_names() -> Iterator[str]:
     """All that are registered now: each with its overloads."""
-    for full in torch._C._dispatch_get_all_op_names():
+    for full in getattr(torch._C, "_dispatch_get_all_op_names", tuple)():
         namespace, _, name = full.partition("::")
         yield f"torch.ops.{namespace}.{name.partition('.')[0]}"
         yield f"torch.ops.{namespace}.{name}"

@@ -39,7 +39,7 @@ def subclasses(cls: type) -> Iterator[type]:
 
 
 def optimizer_targets() -> Iterator[Target]:
-    """`step` of every optimizer and scheduler class that exists now, wherever it is defined."""
+    """`step` of every optimizer class that exists now, wherever it is defined."""
     yield Target("torch.optim.Optimizer.zero_grad", Optimizer, "zero_grad", Form.INSTANCE)
     yield Target(
         "torch.optim.Optimizer._patch_step_function", Optimizer, "_patch_step_function", Form.FIRST_STEP
@@ -47,6 +47,10 @@ def optimizer_targets() -> Iterator[Target]:
     for cls in subclasses(Optimizer):
         if cls is not Optimizer and "step" in vars(cls):
             yield step_target(cls)
+
+
+def scheduler_targets() -> Iterator[Target]:
+    """`step` of every scheduler class that exists now."""
     yield Target(
         "torch.optim.lr_scheduler.LRScheduler._initial_step", LRScheduler, "_initial_step", Form.HIDDEN
     )

@@ -7,6 +7,8 @@ look at are bound to the originals; and while something is compiled inside it, a
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import re
 import sys
 import threading
@@ -16,8 +18,8 @@ from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from luxmeter.calls.bindings import Binding
-from luxmeter.calls.targets import Target
+from luxmeter.calls.bindings import ABSENT, Binding
+from luxmeter.calls.targets import Target, left_out_for
 
 if TYPE_CHECKING:
     from luxmeter.calls.patch import Patcher
@@ -75,12 +77,14 @@ class Compiled:
         dynamo = sys.modules.get("torch._dynamo.eval_frame")
         if dynamo is None or self._listening or not hasattr(dynamo, "OptimizedModule"):
             return
-        from torch._dynamo.callback import callback_handler
-
         self._listening = True
         self._patcher = patcher
-        self._handler = callback_handler
-        original = vars(dynamo.OptimizedModule)["__call__"]
+        with contextlib.suppress(ImportError):
+            from torch._dynamo.callback import callback_handler
+
+            self._handler = callback_handler
+        before = vars(dynamo.OptimizedModule).get("__call__", ABSENT)  # torch 2.7 and others inherit it
+        original = patcher.original_of(inspect.getattr_static(dynamo.OptimizedModule, "__call__"))
 
         def through(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             recorded = self._modules.get(module)
@@ -92,16 +96,16 @@ class Compiled:
                 self._modules[module] = recorded
             return self._run(recorded, (module, *args), kwargs, patcher)
 
-        yield Binding(
-            dynamo.OptimizedModule, "__call__", original, patcher.recorder.wrap(original, -1, through)
-        )
+        stand_in = patcher.recorder.wrap(original, -1, through)
+        yield Binding(dynamo.OptimizedModule, "__call__", before, stand_in)
 
     def forget(self) -> None:
         """The stand-ins are gone: listen no longer."""
         if self._listening:
             self._listening = False
-            if self._compiling in self._handler.start_callbacks:  # torch._dynamo.reset() forgets them all
-                self._handler.remove_start_callback(self._compiling)
+            told: list[Any] = getattr(self._handler, "start_callbacks", [])
+            if self._compiling in told:  # torch._dynamo.reset() forgets them all
+                told.remove(self._compiling)
 
     def after_fork(self) -> None:
         """In a forked child: what other threads were running will never end here."""
@@ -117,14 +121,15 @@ class Compiled:
         if not patcher.in_place:
             return recorded(*args, **kwargs)
         with self._lock:
-            if self._compiling not in self._handler.start_callbacks:
-                self._handler.register_start_callback(self._compiling)
-                self._compilations += 1  # perhaps one was missed
-            self._learn(patcher)
-            self._running.append(threading.get_ident())
-            if len(self._running) == 1:
-                for binding in self._guarded:
-                    binding.take()
+            follows = self._follows(patcher)
+            if follows:
+                self._running.append(threading.get_ident())
+                if len(self._running) == 1:
+                    for binding in self._guarded:
+                        binding.take()
+        if not follows:
+            with patcher.aside():
+                return recorded(*args, **kwargs)
         try:
             return recorded(*args, **kwargs)
         finally:
@@ -144,6 +149,21 @@ class Compiled:
             if self._running and self._full is None:
                 self._full = self._patcher.aside()
                 self._full.__enter__()
+
+    def _follows(self, patcher: Patcher) -> bool:
+        """Whether this torch tells of compilations and of guards; without, all stand-ins step aside for every run."""
+        if self._handler is None:
+            return False
+        try:
+            if self._compiling not in self._handler.start_callbacks:
+                self._handler.register_start_callback(self._compiling)
+                self._compilations += 1  # perhaps one was missed
+            self._learn(patcher)
+        except Exception as error:  # noqa: BLE001 - the program calls its function, and must not fail for being traced
+            self.forget()
+            self._listening, self._handler = True, None
+            patcher.left_out.append(left_out_for("calls inside compiled functions", error))
+        return self._handler is not None
 
     def _learn(self, patcher: Patcher) -> None:
         """Which of our bindings the guards of all compiled code look at."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from luxmeter import supported
 from luxmeter.calls import aliases
 from luxmeter.calls.bindings import Binding
-from luxmeter.calls.targets import Coverage, Form, Target
+from luxmeter.calls.targets import SILENT, Coverage, Form, Target, Unseen, part
 from luxmeter.calls.targets import torch as torch_targets
 from luxmeter.calls.targets.packages import Packages
 from luxmeter.calls.targets.torch_classes import (
@@ -23,6 +24,7 @@ from luxmeter.calls.targets.torch_classes import (
     is_leaf,
     method_name,
     optimizer_targets,
+    scheduler_targets,
     subclasses,
 )
 from luxmeter.calls.targets.torch_compiled import Compiled, is_compiled
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from luxmeter.calls.patch import Patcher
 
 
+_MODULES = ("torch.nn.Module.__call__",)  # through which all modules are seen
+
+
 class TorchFramework:
     """torch and the packages named with `also`."""
 
@@ -43,24 +48,35 @@ class TorchFramework:
         self._modules = ModuleWords(is_call=self._packages.hold)
         self._optimizers = Optimizers(self.method_resolver)
         self._compiled = Compiled(self._modules.describe)
+        self._left_out = list(self._listing.left_out)
 
     def targets(self) -> Iterator[Target]:
         """Everything to replace, as it is now."""
         yield from self._listing.targets
-        yield from torch_targets.capture_targets()
-        yield from torch_targets.pickle_targets()
-        yield from optimizer_targets()
-        yield from self._packages.targets()
+        for name, listed in (
+            ("captures of programs", torch_targets.capture_targets),
+            ("pickle", torch_targets.pickle_targets),
+            ("torch.optim.*", optimizer_targets),
+            ("torch.optim.lr_scheduler.*", scheduler_targets),
+            ("packages named with also", self._packages.targets),
+        ):
+            yield from part(name, listed, self._left_out)
 
-    def coverage(self) -> Coverage:
-        """What is seen and what is not."""
-        modules = sorted({class_name(cls) for cls in subclasses(torch.nn.Module) if is_leaf(cls)})
-        shown = (
-            target.name
-            for target in self.targets()
-            if target.form not in (Form.HIDDEN, Form.FIRST_STEP, Form.WORKER, Form.PICKLE)
-        )
-        return Coverage(tuple(dict.fromkeys((*shown, *modules))), self._listing.unseen)
+    def left_out(self) -> Sequence[Unseen]:
+        """What could not be listed in this version, or found when it was put in place."""
+        return tuple(dict.fromkeys(self._left_out))
+
+    def coverage(self, left_out: Sequence[Unseen] = ()) -> Coverage:
+        """What is seen and what is not, for one of these reasons or of its own."""
+        shown = [target.name for target in self.targets() if target.form not in SILENT]
+        gone = {entry.name for entry in (*left_out, *self._left_out)}
+        if not gone.isdisjoint(_MODULES):
+            shown = [name for name in shown if name not in _MODULES]
+        else:
+            shown += sorted({class_name(cls) for cls in subclasses(torch.nn.Module) if is_leaf(cls)})
+        lacking = (Unseen(name, without) for name, without in supported.lacking(trace_only=True))
+        unseen = (*self._listing.unseen, *self._left_out, *lacking)
+        return Coverage(tuple(dict.fromkeys(shown)), tuple(dict.fromkeys(unseen)))
 
     def known_names(self) -> Iterator[tuple[str, str]]:
         """(name, label) of all that can turn up in a trace."""
@@ -116,18 +132,21 @@ class TorchFramework:
 
     def instances(self, patcher: Patcher) -> Iterator[Binding]:
         """Methods bound in instances, `op = MyFunction.apply` and compiled functions at module level."""
-        yield from self._optimizers.found(patcher)
-        apply = vars(torch.autograd.Function)["apply"]
-        if patcher.is_stand_in(apply):
-            for namespace, name, value in _of_users(MethodType, BuiltinMethodType):
-                if _is_apply(value, apply.__func__.__wrapped__):
-                    yield Binding(namespace, name, value, MethodType(apply.__func__, value.__self__))
-        if "torch._dynamo.eval_frame" in sys.modules:
-            for namespace, name, value in _of_users(FunctionType):
-                # Names with underscores are Dynamo's own: the graphs and resume points that it keeps in the user's module.
-                if not name.startswith("__") and is_compiled(value):
-                    yield Binding(namespace, name, value, self._compiled.function(value, patcher))
-            yield from self._compiled.bindings(patcher)
+        for name, found in (
+            ("steps of optimizers that schedulers changed", self._optimizers.found),
+            ("names bound to Function.apply", _bound_apply),
+            ("compiled functions", self._compiled_names),
+            ("compiled modules", self._compiled.bindings),
+        ):
+            yield from part(name, functools.partial(found, patcher), self._left_out)
+
+    def _compiled_names(self, patcher: Patcher) -> Iterator[Binding]:
+        if "torch._dynamo.eval_frame" not in sys.modules:
+            return
+        for namespace, name, value in _of_users(FunctionType):
+            # Names with underscores are Dynamo's own: the graphs and resume points that it keeps in the user's module.
+            if not name.startswith("__") and is_compiled(value):
+                yield Binding(namespace, name, value, self._compiled.function(value, patcher))
 
     def removed(self) -> None:
         """The stand-ins were taken out."""
@@ -169,6 +188,14 @@ def _resolve_operator(patcher: Patcher, operator: Any) -> int:
 def _resolve_function(patcher: Patcher, cls: type) -> int:
     name, span = function_words(cls)
     return patcher.id_for(name, span=span)
+
+
+def _bound_apply(patcher: Patcher) -> Iterator[Binding]:
+    apply: Any = vars(torch.autograd.Function).get("apply")
+    if patcher.is_stand_in(apply):
+        for namespace, name, value in _of_users(MethodType, BuiltinMethodType):
+            if _is_apply(value, apply.__func__.__wrapped__):
+                yield Binding(namespace, name, value, MethodType(apply.__func__, value.__self__))
 
 
 def _is_apply(value: Any, original: Any) -> bool:

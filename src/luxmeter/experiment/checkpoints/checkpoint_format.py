@@ -122,7 +122,7 @@ class Snapshot:
         }
         torch.save(rebuild_copy(self._encoded, tensors), file)
         file.flush()
-        unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(file.name)
+        unsafe = _unsafe_names(file.name)
         if unsafe:
             raise CheckpointError(
                 "state-type",
@@ -259,6 +259,23 @@ def _read_torch(path: Path, device: str | torch.device) -> Any:
         raise damaged(path, str(error)) from error
 
 
+def _unsafe_names(path: str) -> list[str]:
+    """What torch.load(weights_only=True) would refuse; where torch has no list of it, its own words."""
+    ask = getattr(torch.serialization, "get_unsafe_globals_in_checkpoint", None)
+    if ask is not None:
+        return list(ask(path))
+    try:
+        torch.load(path, weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError as error:
+        return [_own_words(str(error))]
+    return []
+
+
+def _own_words(reason: str) -> str:
+    lines = [line.strip() for line in reason.splitlines() if "Unsupported" in line or "GLOBAL" in line]
+    return lines[0] if lines else reason.splitlines()[0]
+
+
 def _first_reason(path: Path, reason: str) -> str:
     """The names the pickle asks for, read without running it; otherwise torch's own words."""
     try:
@@ -270,8 +287,7 @@ def _first_reason(path: Path, reason: str) -> str:
         names = set()
     if names:
         return f"It asks for {', '.join(sorted(names))}."
-    lines = [line.strip() for line in reason.splitlines() if "Unsupported" in line or "GLOBAL" in line]
-    return lines[0] if lines else reason.splitlines()[0]
+    return _own_words(reason)
 
 
 def _pickled_names(path: Path) -> set[str]:

@@ -224,7 +224,10 @@ def no_accelerator() -> bool:
     """
     built = torch.version.cuda or torch.version.hip or getattr(torch.version, "xpu", None)
     other = torch.backends.mps.is_built() or "torch_xla" in sys.modules
-    return not (built or other or torch._C._get_privateuse1_backend_name() != "privateuseone")
+    renamed = getattr(
+        torch._C, "_get_privateuse1_backend_name", str
+    )()  # a backend of somebody else's has its name here
+    return not (built or other or renamed != "privateuseone")
 
 
 def _fold_alike(entries: list[Entry], averages: dict[str, Average], averaged: set[str], spans: Spans) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
 import typer
 
-from luxmeter import environment
+from luxmeter import environment, supported
 from luxmeter.errors import LuxmeterError
+from luxmeter.isolate import Pool
 from luxmeter.render.tables import print_json, print_table
 from luxmeter.settings import find_lab, globs
 
@@ -21,9 +23,11 @@ class Findings:
     """What the doctor saw. A problem is (what, what to do)."""
 
     versions: dict[str, Any] = field(default_factory=dict)
+    torch: dict[str, Any] = field(default_factory=dict)
     core: dict[str, str] = field(default_factory=dict)
     extras: dict[str, Any] = field(default_factory=dict)
     store: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -60,8 +64,57 @@ def _look_at_torch(findings: Findings) -> None:
     version = findings.versions["torch"]
     if version is None:
         findings.problems.append(("torch is not installed.", "Install it: pip install torch"))
-    elif tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()) < (2, 4):
-        findings.problems.append((f"torch {version} is older than 2.4.", "Update it: pip install -U torch"))
+        return
+    old = supported.too_old(version)
+    findings.torch = {"works with": supported.range_of_torch()}
+    if old is not None:
+        findings.problems.append((old.what, old.next_step))
+    else:
+        _try_a_trace(findings, version)
+
+
+def _try_a_trace(findings: Findings, version: str) -> None:
+    """In a process of its own: what is installed may not even be possible to import."""
+    with Pool(env={"LUXMETER_TRACE": "0"}) as pool:
+        outcome = pool.run("luxmeter.view.cli.doctor:trial", timeout_s=300)
+    if outcome.status != "ok":
+        said = outcome.reason.removesuffix(".")
+        findings.torch["a trace"] = f"does not start: {said}"
+        findings.problems.append(
+            (
+                f"A trace does not start with torch {version}: {said}.",
+                "Use a torch that was tested: docs/versions.md.",
+            )
+        )
+        return
+    missed, notes, lacks = (outcome.value[key] for key in ("missed", "notes", "lacks"))
+    findings.torch["a trace"] = "works" if not missed else f"does not see {', '.join(missed)}"
+    newer = supported.newer_than_tested(version)
+    findings.notes = [*filter(None, [newer]), *(note for note in notes if note != newer)]
+    findings.notes += [f"{name}: {without}" for name, without in lacks]
+    if missed:
+        findings.problems.append(
+            (
+                f"A trace with torch {version} does not see {', '.join(missed)}.",
+                "See `luxmeter trace --coverage`.",
+            )
+        )
+
+
+def trial() -> dict[str, Any]:
+    """A training step under a trace: which of its calls were missed, what was noted, what this torch lacks."""
+    import torch
+
+    import luxmeter as lux
+
+    warnings.simplefilter("ignore")  # what they say is in the notes
+    with lux.trace(framework="torch") as trace:
+        model = torch.nn.Linear(2, 2)
+        torch.add(model(torch.ones(1, 2)), 1).sum().backward()  # type: ignore[no-untyped-call]
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    calls = {"torch.nn.Linear", "torch.add", "Tensor.sum", "Tensor.backward", "torch.optim.SGD.step"}
+    missed = sorted(calls - {row.name for row in trace.table()})
+    return {"missed": missed, "notes": trace.result.notes(), "lacks": supported.lacking()}
 
 
 def _look_at_core(findings: Findings) -> None:
@@ -104,12 +157,15 @@ def _look_at_store(findings: Findings) -> None:
 def _show(findings: Findings) -> None:
     for title, part in (
         ("versions", findings.versions),
+        ("torch", findings.torch),
         ("recorder core", findings.core),
         ("extras", findings.extras),
         ("store", findings.store),
     ):
         print_table([title, ""], list(part.items()))
         sys.stdout.write("\n")
+    for note in findings.notes:
+        sys.stdout.write(f"NOTE {note}\n")
     for what, next_step in findings.problems:
         sys.stdout.write(f"PROBLEM {what}\n        {next_step}\n")
     if not findings.problems:

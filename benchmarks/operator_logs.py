@@ -14,11 +14,15 @@ import json
 import random
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from luxmeter.isolate import Pool
-from luxmeter.operators.case import Case, Operators, case_to_json
+from luxmeter.operators.case import Case, Operators, case_from_json, case_to_json
 from luxmeter.operators.dtypes import in_dtype
 from luxmeter.operators.foreign import load_foreign
+from luxmeter.operators.replay import outputs_of, replay
 
 # What PyTorch's own replay of these logs leaves out.
 SKIPPED_THERE = (
@@ -95,16 +99,27 @@ def read(folder: Path) -> tuple[Operators, int, list[str], int]:
 
 def replay_all(cases: list[Case], options: argparse.Namespace) -> list[tuple[str, str, str]]:
     """(operator, status, reason) of each case that did not run."""
-    work = "luxmeter.operators.replay:replay_in_worker"
     failures = []
-    with Pool(workers=options.workers, preload=["luxmeter.operators.replay"]) as pool:
+    here = [str(Path(__file__).parent)]
+    with Pool(workers=options.workers, preload=["operator_logs"], paths=here) as pool:
         items = ({"case": case_to_json(in_dtype(case, options.dtype))} for case in cases)
-        for n, (number, outcome) in enumerate(pool.map(work, items, timeout_s=options.timeout), 1):
+        for n, (number, outcome) in enumerate(
+            pool.map("operator_logs:replay_one", items, timeout_s=options.timeout), 1
+        ):
             if outcome.status != "ok":
                 failures.append((cases[number].op, outcome.status, outcome.reason))
             if n % 1000 == 0:
                 print(f"  {n} run, {len(failures)} failed", flush=True)
     return failures
+
+
+def replay_one(case: dict[str, Any], *, seed: int = 0, threads: int = 1) -> dict[str, Any]:
+    """In a worker: the case as JSON, its outputs as text."""
+    torch.set_num_threads(threads)
+    read = case_from_json(case)
+    grad = any(t.requires_grad for t in read.signature.tensors())
+    with torch.set_grad_enabled(grad):
+        return {"outputs": outputs_of(replay(read, seed=seed))}
 
 
 if __name__ == "__main__":

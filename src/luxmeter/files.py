@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -32,6 +33,12 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def sha256_of(path: Path) -> str:
+    """What a file's content is called, as sha256sum prints it."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

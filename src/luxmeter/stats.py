@@ -160,19 +160,6 @@ def cliffs_delta(a: Values, b: Values) -> float:
     return float((int(above) - int(below)) / (len(x) * len(y)))
 
 
-def cohens_d(a: Values, b: Values) -> float:
-    """(mean b - mean a) in pooled standard deviations; infinite when neither varies but they differ."""
-    x, y = floats(a), floats(b)
-    gap = float(y.mean() - x.mean())
-    degrees = len(x) + len(y) - 2
-    spread = (
-        math.sqrt((((x - x.mean()) ** 2).sum() + ((y - y.mean()) ** 2).sum()) / degrees) if degrees else 0.0
-    )
-    if spread == 0:
-        return 0.0 if gap == 0 else math.copysign(math.inf, gap)
-    return gap / spread
-
-
 def hodges_lehmann(a: Values, b: Values, *, confidence: float = 0.95) -> Interval:
     """The median of all b - a, with the interval got by turning the rank test around (Moses)."""
     x, y = _thinned(floats(a)), _thinned(floats(b))
@@ -198,25 +185,6 @@ def false_discovery(p_values: Values) -> list[float]:
     if len(p_values) == 0:
         return []
     return [float(p) for p in np.atleast_1d(false_discovery_control(np.asarray(p_values, dtype=np.float64)))]
-
-
-def samples_needed(values: Values, *, target: float, confidence: float = 0.95) -> int:
-    """How many more values bring the median's relative half width down to `target` (it shrinks with the root of n)."""
-    x = floats(values)
-    interval = median_interval(x, confidence=confidence)
-    fewest = fewest_for_median(confidence)
-    if len(x) < fewest:
-        return fewest - len(x)
-    width = interval.relative_half_width
-    if width <= target:
-        return 0
-    if not math.isfinite(width) or target <= 0:
-        raise UsageError(
-            "no-sample-size",
-            f"No number of samples brings a median of {interval.estimate!r} to a relative width of {target!r}.",
-            "Ask for a target above 0, on values whose median is not 0.",
-        )
-    return math.ceil(len(x) * (width / target) ** 2) - len(x)
 
 
 def fewest_for_median(confidence: float = 0.95) -> int:

@@ -174,7 +174,6 @@ def test_traces_and_savers_land_in_it() -> None:
     assert list((exp.folder / "calls").iterdir())
     changes = records.changed_files(exp.run)
     assert [(c.path, c.part, c.event, c.kept) for c in changes] == [("000001.ckpt", "save", "created", False)]
-    assert records.content_path(exp.run, changes[0]) == exp.folder / "files" / "save" / "000001.ckpt"
     assert "save/000001.ckpt" in exp.run.files()
 
 

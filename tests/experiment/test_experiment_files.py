@@ -87,8 +87,6 @@ def test_a_run_with_watched_folders() -> None:
         ("later", "new.txt", "created", True),
     }
     assert exp.run.blob(found["new.txt"].sha256) == b"new"
-    Path("later/new.txt").unlink()
-    assert records.content_path(exp.run, found["new.txt"]).read_bytes() == b"new"  # type: ignore[union-attr]
     assert set(records.final_files(exp.run)) == {(str(Path(c.folder)), c.path) for c in found.values()}
 
 

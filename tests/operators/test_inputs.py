@@ -13,7 +13,7 @@ from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case, case_from_json, case_to_json, load_operators
 from luxmeter.operators.dtypes import dtype_named, for_cpu, in_dtype
 from luxmeter.operators.inputs import make_call
-from luxmeter.operators.replay import outputs_of, replay, replay_in_worker
+from luxmeter.operators.replay import outputs_of, replay
 from luxmeter.operators.resolve import callable_of, is_operator
 from luxmeter.operators.work import bench_one
 from luxmeter.signature import Facts, ListOf, Opaque, Signature, TensorSpec, describe, facts_of, module_of
@@ -223,15 +223,6 @@ def test_what_cannot_be_made_says_so() -> None:
 
 class _Own(torch.nn.Module):
     pass
-
-
-def test_in_a_worker() -> None:
-    threads = torch.get_num_threads()
-    try:
-        case = case_of("torch.cat", [X, X], 1)
-        assert replay_in_worker(case_to_json(case)) == {"outputs": ["f32[6,10]"]}
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_a_list_with_an_opaque_inside() -> None:

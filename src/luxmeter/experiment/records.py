@@ -6,7 +6,6 @@ Format history
 
 from __future__ import annotations
 
-import hashlib
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ import pyarrow as pa
 from luxmeter.experiment.recording.output_file import LOGS_FOLDER, OUTPUT, left_out_line, output_tails
 from luxmeter.files import read_json
 from luxmeter.store import Run
-from luxmeter.store.blobs import blob_path
 from luxmeter.store.checked import damaged
 from luxmeter.store.layout import TABLES, is_named
 from luxmeter.store.segments import reading
@@ -220,24 +218,6 @@ def changed_files(run: Run) -> list[FileChange]:
         return [FileChange(**row) for row in table.to_pylist()]
 
 
-def content_path(run: Run, change: FileChange) -> Path | None:
-    """Where the content of a file lies that the run made: among its blobs, in its own folder, or still in its place."""
-    own = run.folder / FILES_FOLDER / change.part / change.path
-    places = [blob_path(run.folder, change.sha256)] if change.kept else []
-    places += [own, Path(change.folder) / change.path]
-    for place in places:
-        if (
-            ".." in Path(change.path).parts
-            or not place.is_file()
-            or place.stat().st_size != change.size_bytes
-        ):
-            continue
-        with open(place, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() == change.sha256:
-                return place
-    return None
-
-
 def final_files(run: Run) -> dict[tuple[str, str], FileChange]:
     """(folder, path) -> the last that was seen of each file that is still there."""
     last: dict[tuple[str, str], FileChange] = {}
@@ -253,8 +233,3 @@ def seed_of(params: Mapping[str, Any], command: Command | None = None) -> int | 
         if isinstance(value, int) and not isinstance(value, bool):
             return value
     return command.seed if command is not None else None
-
-
-def without_seed(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that repeats of one variant share."""
-    return {name: value for name, value in params.items() if name not in SEED_NAMES}

@@ -145,17 +145,6 @@ def compare_files(a: str | Path, b: str | Path, *, smallest: float = 0.02) -> Be
     return compare(first, second, smallest=smallest, names=names)
 
 
-def is_benchmark(path: str | Path) -> bool:
-    """Whether a file is a benchmark of Luxmeter (what a command that compares several kinds of things asks)."""
-    from luxmeter.errors import UsageError
-
-    try:
-        load_benchmark(path)
-    except UsageError:
-        return False
-    return True
-
-
 def _pairs(a: BenchResult, b: BenchResult) -> Iterator[tuple[Row | None, Row | None]]:
     """Rows of the same name; two cases whose text is the same (other strides) are paired in their order."""
     sides: list[dict[tuple[Any, ...], list[Row]]] = [defaultdict(list), defaultdict(list)]

@@ -311,8 +311,3 @@ _RULES: dict[str, Callable[[Given], Needs]] = {
              _always(["grid"], Need(low=-1.0, high=1.0))),
     **_named("tensor_split", _always(["tensor_indices_or_sections"], Need(kind="rising", total=2))),
 }  # fmt: skip
-
-
-def known_rules() -> list[str]:
-    """The plain names of all operators with needs of their own."""
-    return sorted(_RULES)

@@ -7,7 +7,6 @@ the run gets a copy.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import stat
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 
 from luxmeter.errors import StoreError
-from luxmeter.files import write_file
+from luxmeter.files import sha256_of, write_file
 from luxmeter.store.folders import make_below
 from luxmeter.store.layout import BLOBS, is_named, named
 from luxmeter.store.values import blob_name
@@ -31,7 +30,7 @@ class BlobPool:
 
     def put(self, body: bytes | Path, run_folder: Path) -> str:
         """Keep `body` (bytes, or a file's content) for the run; returns its name, the SHA-256 of the content."""
-        name = blob_name(body) if isinstance(body, bytes) else _hash_file(body)
+        name = blob_name(body) if isinstance(body, bytes) else sha256_of(body)
         target = _at(run_folder / BLOBS, name)
         if target.exists():
             return name
@@ -103,11 +102,6 @@ def read_blob(run_folder: Path, name: str) -> bytes:
 
 def _at(folder: Path, name: str) -> Path:
     return folder / name[:2] / name
-
-
-def _hash_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -163,18 +163,6 @@ class Lab:
                 raise
             return False
 
-    def move(self, reference: str, other: Lab) -> Run:
-        """Move a run into another lab. It is removed here only when it is whole there."""
-        run = self.find(reference)
-        if run.state == "running":
-            raise StoreError(
-                "run-is-running", f"Run {run.id} is still running.", "Wait for its end, then move it."
-            )
-        copied = other.adopt(run.folder)
-        shutil.rmtree(run.folder)
-        announce(self.folder, run.id)
-        return copied
-
     def adopt(self, source: Path) -> Run:
         """Copy a run's directory from elsewhere into this lab."""
         run = Run(source)

@@ -171,7 +171,6 @@ typedef struct {
     uint64_t n, raised;
     uint32_t api, signatures, general;
     uint8_t kind, module, record, boundary, floats;
-    uint8_t ended; /* COMPLETED or 0 */
 } Callable;
 
 typedef struct {
@@ -1166,7 +1165,7 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
         return result;
     }
     int is_module = c->module;
-    uint32_t signature = 0, ended = c->ended, known = r->signature_count;
+    uint32_t signature = 0, known = r->signature_count;
     if (r->signatures &&
         signature_of(r, t, callable, i->args, PyVectorcall_NARGS(i->nargsf), i->kwnames, &signature) < 0)
         return NULL;
@@ -1188,7 +1187,7 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
     result = invoke(i);
     int64_t end = now(), wait = 0;
     int status = 0;
-    uint32_t flags = ended | (f.open ? INSIDE : 0) | (kind ? SPANNED : 0);
+    uint32_t flags = (uint32_t)r->ended | (f.open ? INSIDE : 0) | (kind ? SPANNED : 0);
     if (UNLIKELY(result == NULL) && !PyErr_ExceptionMatches(PyExc_StopIteration)) flags |= RAISED;
     if (r->sync != NULL) {
         status = wait_for_device(r, t, result == NULL);
@@ -1643,7 +1642,6 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     r->callable_count = r->api_count = 1; /* 0 is the recorder itself */
     r->callables[0].kind = SPAN;
     r->callables[0].record = 1;
-    r->callables[0].ended = (uint8_t)r->ended;
     r->seen[0] = 1;
     return (PyObject *)r;
 }
@@ -1756,15 +1754,13 @@ static int grow(void **array, size_t *room, size_t count, size_t item)
 
 static PyObject *recorder_add_callable(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"name", "kind", "module", "record", "boundary", "floats", "completed", NULL};
+    static char *names[] = {"name", "kind", "module", "record", "boundary", "floats", NULL};
     Recorder *r = (Recorder *)self;
     PyObject *name;
-    PyObject *completed = Py_None;
-    int kind = CALL, module = 0, record = 1, boundary = 0, floats = 0, ended = r->ended;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|$ippppO", names, &name, &kind, &module, &record, &boundary,
-                                     &floats, &completed))
+    int kind = CALL, module = 0, record = 1, boundary = 0, floats = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "U|$ipppp", names, &name, &kind, &module, &record, &boundary,
+                                     &floats))
         return NULL;
-    if (completed != Py_None && r->sync == NULL) ended = PyObject_IsTrue(completed) > 0 ? COMPLETED : 0;
     if (grow((void **)&r->callables, &r->callable_room, r->callable_count, sizeof(Callable)) < 0) return NULL;
     PyObject *known = PyDict_GetItemWithError(r->apis, name);
     uint32_t api;
@@ -1783,7 +1779,7 @@ static PyObject *recorder_add_callable(PyObject *self, PyObject *args, PyObject 
     }
     r->callables[r->callable_count] = (Callable){.api = api, .kind = (uint8_t)kind, .module = (uint8_t)module,
                                                  .record = (uint8_t)record, .boundary = (uint8_t)boundary,
-                                                 .floats = (uint8_t)floats, .ended = (uint8_t)ended};
+                                                 .floats = (uint8_t)floats};
     return PyLong_FromSize_t(r->callable_count++);
 }
 
@@ -2182,7 +2178,7 @@ PyMODINIT_FUNC PyInit__core(void)
     static const struct { const char *name; int value; } constants[] = {
         {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
         {"SPANNED", SPANNED}, {"FIRST", FIRST}, {"COMPLETED", COMPLETED}, {"OWN", OWN}, {"OPAQUE", OPAQUE},
-        {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH}, {"ATTRIBUTES", ATTRIBUTES}, {"PER_CALLABLE_COMPLETED", 1},
+        {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH}, {"ATTRIBUTES", ATTRIBUTES},
         {"EVENT_SIZE", sizeof(Event)}, {"HISTOGRAM_BUCKETS", BUCKETS}};
     PyObject *module = PyModule_Create(&core_module);
     if (module == NULL) return NULL;

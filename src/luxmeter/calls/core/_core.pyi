@@ -29,7 +29,6 @@ HASH: int  # by hash(argument)
 ATTRIBUTES: (
     int  # `classify` may answer a tuple of names instead: by these attributes, each as if it were an argument
 )
-PER_CALLABLE_COMPLETED: int  # add_callable() takes `completed`
 
 EVENT_SIZE: int  # bytes of one event; records.EVENT_DTYPE is its layout
 HISTOGRAM_BUCKETS: int  # buckets in a totals row's histogram: four a doubling, see table.bucket_edges
@@ -114,12 +113,11 @@ class Recorder:
         record: bool = True,
         boundary: bool = False,
         floats: bool = False,
-        completed: bool | None = None,
     ) -> int:
         """A new id (from 1 on; 0 is the recorder itself). `floats`: the values of floats are part of its signatures' keys.
 
         `module`: events below it carry its id in `module`. `record=False`: counts as open but leaves no event
-        (filtered out). `completed`: as of the recorder, for this callable. `boundary`: its return ends a step for sampling. Callables of one name share their FIRST.
+        (filtered out). `boundary`: its return ends a step for sampling. Callables of one name share their FIRST.
         """
 
     def wrap(self, function: Any, callable_id: int, through: Any = None) -> Wrapper:

@@ -16,11 +16,10 @@ CALL, SPAN, SECTION = _pystate.CALL, _pystate.SPAN, _pystate.SECTION
 RAISED, INSIDE, SPANNED, FIRST = _pystate.RAISED, _pystate.INSIDE, _pystate.SPANNED, _pystate.FIRST
 COMPLETED, OWN = _pystate.COMPLETED, _pystate.OWN
 EVENT_SIZE, HISTOGRAM_BUCKETS = _pystate.EVENT_SIZE, _pystate.HISTOGRAM_BUCKETS
-PER_CALLABLE_COMPLETED = 1
 holders, holding = _pystate.holders, _pystate.holding
 __all__ = [
     "CALL", "SPAN", "SECTION", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
-    "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "PER_CALLABLE_COMPLETED", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
+    "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
     "now_ns", "holders", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
 
 _NOTHING: Any = object()  # of a call that raised
@@ -83,12 +82,10 @@ class Recorder:
         record: bool = True,
         boundary: bool = False,
         floats: bool = False,
-        completed: bool | None = None,
     ) -> int:
         seen = self._apis.setdefault(name, [False])
-        ended = self._ended if completed is None or self._sync is not None else COMPLETED if completed else 0
         with self._lock:
-            self._callables.append(Callable_(kind, seen, module, record, boundary, floats, ended))
+            self._callables.append(Callable_(kind, seen, module, record, boundary, floats))
             return len(self._callables) - 1
 
     def wrap(self, function: Any, callable_id: int, through: Any = None) -> Wrapper | PlainWrapper:
@@ -277,7 +274,7 @@ class Recorder:
             thread.top, thread.depth, thread.open = span.prev, span.depth, span.open
             thread.section, thread.module = span.section, span.module
             if span.epoch == self._epoch and self._on:
-                flags = raised | spec.ended | (INSIDE if span.inside else 0) | (SPANNED if spec.kind else 0)
+                flags = raised | self._ended | (INSIDE if span.inside else 0) | (SPANNED if spec.kind else 0)
                 duration = end_ns - span.start_ns
                 if span.prev is not None:
                     span.prev.child_ns += duration

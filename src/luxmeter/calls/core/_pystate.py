@@ -25,7 +25,6 @@ class Callable_:
         "api",
         "boundary",
         "child_ns",
-        "ended",
         "floats",
         "kind",
         "max_ns",
@@ -46,10 +45,9 @@ class Callable_:
         record: bool = True,
         boundary: bool = False,
         floats: bool = False,
-        ended: int = 0,
     ) -> None:
         self.kind, self.api, self.module, self.record = kind, api, module, record
-        self.boundary, self.floats, self.ended = boundary, floats, ended
+        self.boundary, self.floats = boundary, floats
         self.n = self.total_ns = self.child_ns = self.min_ns = self.max_ns = self.raised = 0
         self.signatures: dict[object, int] = {}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from luxmeter.errors import StoreError
 from luxmeter.experiment.recording.git_calls import git_agrees, git_text
 from luxmeter.experiment.recording.snapshot import repository_of
+from luxmeter.files import sha256_of
 from luxmeter.store.layout import BLOBS
 
 _NEWEST_SNAPSHOTS = 100
@@ -22,8 +22,7 @@ def saved_where(folder: Path, paths: list[str], *, lab_folder: Path) -> dict[str
     for path in paths:
         target = folder / path
         if path not in found and target.is_file() and not target.is_symlink():
-            with open(target, "rb") as file:
-                name = hashlib.file_digest(file, "sha256").hexdigest()
+            name = sha256_of(target)
             blob = lab_folder / BLOBS / name[:2] / name
             if blob.is_file() and blob.stat().st_nlink > 1:  # in the pool, and a run still links it
                 found[path] = "a run of this lab"

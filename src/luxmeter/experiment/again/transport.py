@@ -7,7 +7,6 @@ blobs must hold what their names say, and nothing appears in the lab before all 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import secrets
 import shutil
@@ -20,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from luxmeter.errors import LuxmeterError, StoreError, UsageError, suggestion
-from luxmeter.files import write_json
+from luxmeter.files import sha256_of, write_json
 from luxmeter.store import Lab, Run
 from luxmeter.store.catalog import row_of
 from luxmeter.store.layout import BLOBS, IDENTITY, RUNS, TRASH
@@ -311,9 +310,8 @@ def _checked(folder: Path, source: Path) -> dict[str, Any]:
     except LuxmeterError as error:
         raise _unfit(source, error.what.replace(f"{folder}{os.sep}", "").rstrip(".")) from error
     for blob in sorted((folder / BLOBS).glob("*/*")):
-        with open(blob, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != blob.name:
-                raise _unfit(source, f"blob {blob.name} does not hold what its name says")
+        if sha256_of(blob) != blob.name:
+            raise _unfit(source, f"blob {blob.name} does not hold what its name says")
     return run.identity
 
 

@@ -7,7 +7,6 @@ back. A folder that is not there yet, or empty, appears in one step.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import secrets
 import shutil
@@ -21,6 +20,7 @@ from luxmeter.experiment.again.entries import check_entries
 from luxmeter.experiment.again.saved_content import saved_where
 from luxmeter.experiment.kept import source_code
 from luxmeter.experiment.recording.snapshot import repository_of
+from luxmeter.files import sha256_of
 from luxmeter.store import Run
 from luxmeter.store.blobs import blob_path
 from luxmeter.store.writer import inside
@@ -111,11 +111,11 @@ def _checkpoint_items(run: Run, root: str) -> tuple[list[Item], list[str]]:
         path = (folder.relative_to(root) if below else Path(change.part or folder.name)) / change.path
         original = folder / change.path
         own = run.folder / records.FILES_FOLDER / (change.part or folder.name) / change.path
-        if own.is_file() and _hash(own) == change.sha256:  # a part that the run holds itself
+        if own.is_file() and sha256_of(own) == change.sha256:  # a part that the run holds itself
             original = own
         if change.kept:
             items.append(Item(path.as_posix(), blob_path(run.folder, change.sha256), sha256=change.sha256))
-        elif original.is_file() and _hash(original) == change.sha256:
+        elif original.is_file() and sha256_of(original) == change.sha256:
             items.append(Item(path.as_posix(), original))
         else:
             missing.append(path.as_posix())
@@ -168,7 +168,7 @@ def _stage(item: Item, new: Path) -> None:
         return
     if isinstance(item.read, Path):
         shutil.copyfile(item.read, target)
-        if item.sha256 and _hash(target) != item.sha256:
+        if item.sha256 and sha256_of(target) != item.sha256:
             raise StoreError(
                 "blob-damaged",
                 f"{item.path} as it is kept does not hold what its name says.",
@@ -267,9 +267,4 @@ def _in_the_way(folder: Path, path: str) -> bool:
 
 def _content(path: Path) -> str:
     """What names a file's content: its hash, or where a link leads."""
-    return f"link to {path.readlink()}" if path.is_symlink() else _hash(path)
-
-
-def _hash(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return f"link to {path.readlink()}" if path.is_symlink() else sha256_of(path)

@@ -20,10 +20,10 @@ from luxmeter.experiment.checkpoints.checkpoint_format import (
     TEMP_SUFFIX,
     Snapshot,
     damaged,
-    file_hash,
     replacing,
 )
 from luxmeter.experiment.checkpoints.checkpoint_rebuild import rebuild_plain
+from luxmeter.files import sha256_of
 
 Kind = Literal["checkpoint", "keypoint", "model"]
 
@@ -151,7 +151,7 @@ def verify(saved: SavedFile) -> dict[str, Any]:
     if not fitting:
         expected = saved.records[0]["size_bytes"]
         raise damaged(saved.path, f"it has {size_bytes} bytes, {expected} were written")
-    actual = file_hash(saved.path)
+    actual = sha256_of(saved.path)
     for record in fitting:
         if record["sha256"] == actual:
             return dict(rebuild_plain(record["info"]))

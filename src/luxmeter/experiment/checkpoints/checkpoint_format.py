@@ -30,6 +30,7 @@ from luxmeter.errors import CheckpointError
 from luxmeter.experiment.checkpoints.checkpoint_rebuild import rebuild, rebuild_copy
 from luxmeter.experiment.checkpoints.checkpoint_tree import encode
 from luxmeter.experiment.checkpoints.tensor_blocks import SAFETENSORS_NAMES, Leaf
+from luxmeter.files import sha256_of
 
 FORMAT_VERSION = 1
 FORMATS = ("safetensors", "torch")
@@ -130,7 +131,7 @@ class Snapshot:
                 "Save plain values and tensors, use the default format, or allow the class with "
                 "torch.serialization.add_safe_globals().",
             )
-        return file_hash(Path(file.name))
+        return sha256_of(Path(file.name))
 
 
 def _header(entries: dict[str, Any], described: str) -> bytes:
@@ -155,12 +156,6 @@ def _hashed_write(file: IO[bytes], parts: list[Any]) -> str:
             file.write(chunk)
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def file_hash(path: Path) -> str:
-    """The sha256 of a file, as sha256sum prints it."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

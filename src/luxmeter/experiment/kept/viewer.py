@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from luxmeter.experiment import records
 from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.experiment.kept.run_query import C
 from luxmeter.experiment.kept.runs import find_run, open_lab, runs
+from luxmeter.files import sha256_of
 from luxmeter.settings import find_lab
 from luxmeter.store import Lab, Run, RunRow
 from luxmeter.store.layout import RUNS, TABLES
@@ -53,8 +53,7 @@ class ExperimentViewer:
                 f"There is no file {str(path)!r}.",
                 "Give a file that is there, or a suffix such as ckpt.",
             )
-        with open(path, "rb") as opened:
-            content = hashlib.file_digest(opened, "sha256").hexdigest()
+        content = sha256_of(path)
         found = self._files(sha256=content)
         for run_id, row in self._inside_a_run(path, content).items():
             found.setdefault(run_id, row)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from luxmeter.errors import StoreError
 from luxmeter.experiment.records import FILES_SCHEMA, FileChange
+from luxmeter.files import sha256_of
 
 MOST_FILES = 100_000  # of one folder; a folder with more is data
 _SMALL_BYTES = 16 << 20  # read at once, so that hash and kept content are of the same moment
@@ -124,10 +125,7 @@ class FileWatch:
 
 
 def _hash(body: bytes | Path) -> str:
-    if isinstance(body, bytes):
-        return hashlib.sha256(body).hexdigest()
-    with open(body, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else sha256_of(body)
 
 
 def to_batch(changes: Sequence[FileChange]) -> pa.RecordBatch:

@@ -77,7 +77,11 @@ class Trace:
                 raise TraceError(
                     "trace-used-up", "This trace was started before.", "Make a new one with lux.trace()."
                 )
-            self._prepare()
+            try:
+                self._prepare()
+            except BaseException:
+                self._abandon()
+                raise
             _active = self
         try:
             if self._patcher is not None:
@@ -92,7 +96,7 @@ class Trace:
         return self
 
     def _prepare(self) -> None:
-        options = self.options  # all up to patching; leaves nothing behind when it raises
+        options = self.options  # all up to patching
         self._core, self._core_reason = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
         self._words = Words(arguments, describer(options.framework, facts=options.facts))

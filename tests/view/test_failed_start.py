@@ -59,9 +59,18 @@ CALLS = "import luxmeter.calls.session as s, luxmeter.calls.patch as p\ndef fail
 FAILURES = {
     "a torch that cannot be traced": ("stub", ""),
     "a broken dependency": ("stub and arrow", ""),
-    "a full disk": ("real", CALLS.format(error="OSError(28, 'No space left on device')") + "s.Spill.start = fails"),
-    "stand-ins that do not fit": ("real", CALLS.format(error="KeyError('__call__')") + "p.Binding.put = fails"),
-    "an exit from below": ("real", CALLS.format(error="SystemExit('a library ended it')") + "s.load_core = fails"),
+    "a full disk": (
+        "real",
+        CALLS.format(error="OSError(28, 'No space left on device')") + "s.Spill.start = fails",
+    ),
+    "stand-ins that do not fit": (
+        "real",
+        CALLS.format(error="KeyError('__call__')") + "p.Binding.put = fails",
+    ),
+    "an exit from below": (
+        "real",
+        CALLS.format(error="SystemExit('a library ended it')") + "s.load_core = fails",
+    ),
 }
 
 
@@ -106,7 +115,9 @@ def test_a_parent_that_cannot_be_joined(parent: str, strict: bool) -> None:
     assert (done.returncode, done.stdout) == ((2, "") if strict and not over else (7, "ran []\n"))
 
 
-@pytest.mark.parametrize("text", ["{", '{"strict":true', "{}}", "[]", "'", "every=0", "strict=true evry=3", '{"out":3}'])
+@pytest.mark.parametrize(
+    "text", ["{", '{"strict":true', "{}}", "[]", "'", "every=0", "strict=true evry=3", '{"out":3}']
+)
 def test_a_variable_that_cannot_be_read(text: str) -> None:
     done = run("-c", "print(1); raise SystemExit(7)", LUXMETER_TRACE=text)
     if "strict" in text:

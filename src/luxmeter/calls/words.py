@@ -13,6 +13,7 @@ from luxmeter.calls.records import CALL, SECTION, CallableWords, SignatureWords
 from luxmeter.signature import Opaque, Signature, describe, tensors_in
 from luxmeter.signature_json import signature_from_json
 from luxmeter.signature_json import to_json as signature_to_json
+from luxmeter.torch_extra import has_torch
 
 if TYPE_CHECKING:
     from luxmeter.calls.arguments import Arguments
@@ -231,6 +232,8 @@ def _default(told: dict[str, Any]) -> str:
 def describer(framework: str | None, *, facts: bool) -> Describer:
     """How `signature.describe` looks into the framework's values."""
     if framework not in ("auto", "torch"):
+        return {}
+    if not has_torch():
         return {}
     from luxmeter import signature_torch
 

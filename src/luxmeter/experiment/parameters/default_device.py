@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from luxmeter.ranks import place
+from luxmeter.torch_extra import has_torch
 
 
 def default_device() -> str:
     """The accelerator of this process if there is one (by its local rank), otherwise the CPU."""
+    if not has_torch():
+        return "cpu"
     import torch
 
     if torch.cuda.is_available():

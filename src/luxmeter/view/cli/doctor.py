@@ -14,6 +14,9 @@ from luxmeter.render.tables import print_json, print_table
 from luxmeter.settings import find_lab, globs
 
 _DEVELOPERS_ONLY = ("dev", "peers")
+_WITHOUT = {
+    "torch": "without it: no trace of torch, bench, analyze, zen, search, Saver, DataLoader; runs and traces of MindSpore work"
+}
 
 
 @dataclass
@@ -51,7 +54,8 @@ def examine() -> Findings:
     for extra, packages in environment.extras().items():
         if extra not in _DEVELOPERS_ONLY:
             missing = [name for name, there in packages.items() if not there]
-            findings.extras[extra] = "present" if not missing else f"pip install 'luxmeter[{extra}]'"
+            without = f" ({_WITHOUT[extra]})" if extra in _WITHOUT else ""
+            findings.extras[extra] = "present" if not missing else f"pip install 'luxmeter[{extra}]'{without}"
     _look_at_store(findings)
     return findings
 
@@ -59,8 +63,8 @@ def examine() -> Findings:
 def _look_at_torch(findings: Findings) -> None:
     version = findings.versions["torch"]
     if version is None:
-        findings.problems.append(("torch is not installed.", "Install it: pip install torch"))
-    elif tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()) < (2, 4):
+        return  # an extra: runs, and traces of MindSpore, need none
+    if tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()) < (2, 4):
         findings.problems.append((f"torch {version} is older than 2.4.", "Update it: pip install -U torch"))
 
 

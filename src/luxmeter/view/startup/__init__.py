@@ -27,7 +27,13 @@ from luxmeter.view.startup import exit_code
 VARIABLE = "LUXMETER_TRACE"
 PARENT = "LUXMETER_TRACE_PARENT"  # set by a traced process for its children: which trace to join
 HERE = Path(__file__).parent
-OFF = ("", "0", "no", "off", "false")  # luxmeter_startup.pth and sitecustomize, which import nothing, have them too
+OFF = (
+    "",
+    "0",
+    "no",
+    "off",
+    "false",
+)  # luxmeter_startup.pth and sitecustomize, which import nothing, have them too
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,9 @@ def _settings_in(text: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(text)
     except ValueError as error:
         raise UsageError(
-            "bad-trace-variable", f"{VARIABLE} is no JSON: {error}.", "Take what `luxmeter trace --env` prints."
+            "bad-trace-variable",
+            f"{VARIABLE} is no JSON: {error}.",
+            "Take what `luxmeter trace --env` prints.",
         ) from None
     return found
 
@@ -144,7 +152,9 @@ def begin() -> None:
             if request is not None:
                 _begin(request)
         except Exception as error:  # noqa: BLE001
-            not_traced(error, strict="strict=true" in text.lower() or '"strict":true' in text.replace(" ", ""))
+            not_traced(
+                error, strict="strict=true" in text.lower() or '"strict":true' in text.replace(" ", "")
+            )
     except SystemExit:  # while Python starts that would be called a fatal error of Python
         os._exit(exit_code.REFUSED)
 

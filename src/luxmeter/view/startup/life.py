@@ -34,7 +34,9 @@ def join(parent: str) -> bool:
         token = Token(str(told["folder"]), int(told["rank"]), dict(told["options"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         raise UsageError(
-            "bad-trace-parent", f"{PARENT} is not what a traced program sets: {parent[:80]!r}.", f"Unset {PARENT}."
+            "bad-trace-parent",
+            f"{PARENT} is not what a traced program sets: {parent[:80]!r}.",
+            f"Unset {PARENT}.",
         ) from None
     place = ranks.place()
     if place.world_size > 1:

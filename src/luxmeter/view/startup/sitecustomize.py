@@ -30,7 +30,9 @@ def _trace() -> None:
     try:
         from luxmeter.view.startup import begin
     except Exception as error:  # noqa: BLE001 - whatever is broken there, the program is not
-        if getattr(error, "name", "") == "luxmeter":  # another interpreter, without luxmeter: it runs as it is
+        if (
+            getattr(error, "name", "") == "luxmeter"
+        ):  # another interpreter, without luxmeter: it runs as it is
             return
         if sys.stderr is not None:
             sys.stderr.write(f"luxmeter: not traced: it cannot be imported: {error}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from typing import TYPE_CHECKING, Any
@@ -52,26 +53,37 @@ def refusing(name: str) -> Any:
     return type(name, (), {"__new__": refuse, "__init_subclass__": refuse}) if name[0].isupper() else refuse
 
 
-HAS_TORCH = has_torch()
+class _Values:
+    def item(self) -> Any:
+        raise TypeError("no value is a tensor here")
+
+
+class _NoTensor(_Values):
+    """The class of no value."""
+
+
+class _NoTorch:
+    def __getattr__(self, name: str) -> Any:
+        raise needs_torch(f"torch.{name}")
+
 
 if TYPE_CHECKING:
     import torch as torch
     from torch import Tensor as Tensor
-elif HAS_TORCH:
-    # For what looks whether a value is a tensor. What cannot do without torch imports it as everybody does.
-    torch = importlib.import_module("torch")
-    Tensor = torch.Tensor
+
+    HAS_TORCH: bool
 else:
 
-    class _Values:
-        def item(self) -> Any:
-            raise TypeError("no value is a tensor here")
+    def __getattr__(name: str) -> Any:
+        """`torch` and `Tensor`, for what looks whether a value is a tensor: whoever asks for them imports torch.
 
-    class Tensor(_Values):
-        """The class of no value."""
-
-    class _Absent:
-        def __getattr__(self, name: str) -> Any:
-            raise needs_torch(f"torch.{name}")
-
-    torch = _Absent()
+        What cannot do without torch imports it as everybody does.
+        """
+        if name == "HAS_TORCH":
+            return has_torch()
+        if name not in ("torch", "Tensor"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if not has_torch():
+            return _NoTorch() if name == "torch" else _NoTensor
+        torch = importlib.import_module("torch")
+        return torch if name == "torch" else torch.Tensor

@@ -195,7 +195,6 @@ def without_torch(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {
         **kept,
         "PYTHONPATH": str(place / "blocked"),
-        "LUXMETER_LAB": str(place / "lab"),
         "HOME": str(place),
     }
     return subprocess.run(

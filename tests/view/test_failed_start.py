@@ -67,6 +67,11 @@ FAILURES = {
         "real",
         CALLS.format(error="KeyError('__call__')") + "p.Binding.put = fails",
     ),
+    "at the last moment": (
+        "real",
+        CALLS.format(error="RuntimeError('late')")
+        + "import types\ns.time = types.SimpleNamespace(perf_counter_ns=s.time.perf_counter_ns, time=fails)",
+    ),
     "an exit from below": (
         "real",
         CALLS.format(error="SystemExit('a library ended it')") + "s.load_core = fails",
@@ -74,8 +79,10 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("case", FAILURES)
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("case", "strict"),
+    [*((case, False) for case in FAILURES), ("a torch that cannot be traced", True), ("a full disk", True)],
+)
 def test_a_failed_start(case: str, strict: bool) -> None:
     kind, before = FAILURES[case]
     places = [package("torch", NO_TORCH)] if kind.startswith("stub") else []
@@ -97,11 +104,16 @@ def test_a_failed_start_leaves_a_folder_that_was_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "parent", ["{", "[1]", '{"folder": "x"}', '{"folder": "x", "rank": "one", "options": {}}',
-               '{"folder": "gone", "rank": 0, "options": {}}',
-               '{"folder": ".", "rank": 0, "options": {"no_such_option": 1}}'],
-)  # fmt: skip
-@pytest.mark.parametrize("strict", [False, True])
+    ("parent", "strict"),
+    [
+        ("{", False),
+        ("[1]", True),
+        ('{"folder": "x", "rank": "one", "options": {}}', False),
+        ('{"folder": "gone", "rank": 0, "options": {}}', False),
+        ('{"folder": "gone", "rank": 0, "options": {}}', True),
+        ('{"folder": ".", "rank": 0, "options": {"no_such_option": 1}}', False),
+    ],
+)
 def test_a_parent_that_cannot_be_joined(parent: str, strict: bool) -> None:
     Path("s.py").write_text(PROGRAM.format(before="", own_parent=False))
     done = run(

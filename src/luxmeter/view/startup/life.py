@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -52,7 +53,8 @@ def join(parent: str) -> bool:
             strict=False,
         )
         return True
-    start_in_child(token)
+    with _or_nothing():
+        start_in_child(token)
     return True
 
 
@@ -68,7 +70,8 @@ def begin(request: Request) -> None:
     was_there = folder is not None and folder.is_dir()
     place = free_folder(folder).absolute() if folder else None
     try:
-        trace = start(**settings_of(request, place))
+        with _or_nothing():
+            trace = start(**settings_of(request, place))
     except BaseException:
         if folder is not None and place is not None:
             _empty(place, keep=was_there and place == folder.absolute())
@@ -99,6 +102,19 @@ def begin(request: Request) -> None:
         end_as_interrupted()
 
     atexit.register(end)  # after session's own: runs before it
+
+
+@contextlib.contextmanager
+def _or_nothing() -> Iterator[None]:
+    """What is started here, where no trace runs, runs at the end or has left nothing in place."""
+    try:
+        yield
+    except BaseException:
+        half = active()
+        if half is not None:
+            with contextlib.suppress(Exception):
+                half.stop()
+        raise
 
 
 def tell(

@@ -228,7 +228,7 @@ def test_every_public_name(place: Path) -> None:
 
 
 # Each command with its words (in this order: they build on each other), and whether it works.
-SCRIPT = "import sys, random\nimport luxmeter as lux\nwith lux.Experiment('s', params={'lr': 0.1}) as e:\n    e.log({'loss': random.random()}, step=0)\n"
+SCRIPT = "import random\nimport numpy as np\nimport luxmeter as lux\nwith lux.Experiment('s', params={'lr': 0.1}) as e:\n    e.log({'loss': random.random() + np.random.rand()}, step=0)\n"
 COMMANDS: list[tuple[str, str]] = [
     ("init", "works"),
     ("config -l", "works"),

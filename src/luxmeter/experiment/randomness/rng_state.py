@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from luxmeter.errors import CheckpointError, UsageError, warn_once
+from luxmeter.experiment.randomness.start_state import numpy_plain, numpy_state
 from luxmeter.torch_extra import HAS_TORCH, torch
 
 # History: 1 = python, numpy, torch (None where it is not installed), accelerators.
@@ -64,7 +65,7 @@ def get_rng_state(*, modules: Mapping[str, Any] | None = None) -> dict[str, Any]
     return {
         "version": STATE_VERSION,
         "python": {"version": version, "internal": list(internal), "gauss_next": gauss_next},
-        "numpy": _plain(np.random.get_state(legacy=False)),
+        "numpy": numpy_plain(np.random.get_state(legacy=False)),
         "torch": torch.get_rng_state() if HAS_TORCH else None,
         "accelerators": {name: _device_states(module) for name, module in modules.items()},
     }
@@ -88,7 +89,7 @@ def set_rng_state(state: Mapping[str, Any], *, modules: Mapping[str, Any] | None
     python = state["python"]
     try:
         python_random.setstate((python["version"], tuple(python["internal"]), python["gauss_next"]))
-        np.random.set_state(_numpy_state(state["numpy"]))
+        np.random.set_state(numpy_state(state["numpy"]))
         _set_torch(state["torch"])
         for name, states in state.get("accelerators", {}).items():
             _set_device_states(name, states, modules)
@@ -129,9 +130,9 @@ def generator_state(generator: Any) -> dict[str, Any]:
     if _is_torch(generator):
         return {"kind": "torch", "state": generator.get_state()}
     if isinstance(generator, np.random.Generator):
-        return {"kind": "numpy", "state": _plain(generator.bit_generator.state)}
+        return {"kind": "numpy", "state": numpy_plain(generator.bit_generator.state)}
     if isinstance(generator, np.random.RandomState):
-        return {"kind": "numpy-legacy", "state": _plain(generator.get_state(legacy=False))}
+        return {"kind": "numpy-legacy", "state": numpy_plain(generator.get_state(legacy=False))}
     version, internal, gauss_next = generator.getstate()
     return {
         "kind": "python",
@@ -145,9 +146,9 @@ def set_generator_state(generator: Any, saved: Mapping[str, Any]) -> None:
     if _is_torch(generator):
         generator.set_state(_bytes_tensor(state))
     elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = _numpy_state(state)
+        generator.bit_generator.state = numpy_state(state)
     elif isinstance(generator, np.random.RandomState):
-        generator.set_state(_numpy_state(state))
+        generator.set_state(numpy_state(state))
     else:
         generator.setstate((state["version"], tuple(state["internal"]), state["gauss_next"]))
 
@@ -197,25 +198,6 @@ def _in_bad_fork(module: Any) -> bool:
 
 def _bytes_tensor(value: Any) -> torch.Tensor:
     return torch.as_tensor(value, dtype=torch.uint8).cpu().contiguous()
-
-
-def _plain(value: Any) -> Any:
-    """numpy's state without numpy types: a checkpoint, JSON and weights_only=True all take it."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray):
-        return {"array": value.tolist(), "dtype": value.dtype.str}
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
-
-
-def _numpy_state(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if value.keys() == {"array", "dtype"}:
-            return np.array(value["array"], dtype=value["dtype"])
-        return {key: _numpy_state(inner) for key, inner in value.items()}
-    return value
 
 
 def _short(value: object) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 11)
 # What decides what is installed. The C core is among them: a change of it means a new build.
-INPUTS = ("pyproject.toml", "setup.py", "src/luxmeter/calls/core/_core.c")
+INPUTS = ("pyproject.toml", "setup.py", "luxmeter_startup.pth", "src/luxmeter/calls/core/_core.c")
 
 
 def main() -> None:

@@ -76,7 +76,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'luxmeter' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
         )
-    value = getattr(importlib.import_module(place), name)
+    try:
+        value = getattr(importlib.import_module(place), name)
+    except ImportError as error:
+        from luxmeter.torch_extra import is_about_torch, refusing
+
+        if not is_about_torch(error):
+            raise
+        return refusing(name)
     globals()[name] = value
     return value
 

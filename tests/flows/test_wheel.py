@@ -55,7 +55,8 @@ def test_wheel_installs_into_an_empty_environment(tmp_path: Path) -> None:
             cwd=tmp_path,
         ).stdout
     )
-    assert seen["versions"]["torch"].startswith("2.13.0")
+    assert seen["versions"]["torch"] is None  # an extra
+    assert seen["extras"]["torch"].startswith("pip install 'luxmeter[torch]'")
     assert seen["extras"]["postgres"] == "pip install 'luxmeter[postgres]'"
     built = any(
         name.startswith("luxmeter/calls/core/_core.") and name.endswith((".so", ".pyd")) for name in names

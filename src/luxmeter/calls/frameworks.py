@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from luxmeter.calls.targets import Unseen
 from luxmeter.errors import LuxmeterError, MissingExtraError, TraceError, UsageError, suggestion, warn_once
 from luxmeter.supported import check_torch, numbers_of, version_of
+from luxmeter.torch_extra import has_torch, needs_torch, require_torch
 
 if TYPE_CHECKING:
     from luxmeter.calls.patch import Framework
@@ -25,11 +26,27 @@ _BUILT_FOR_NUMPY_1 = (2, 10)
 def chosen(asked: str) -> tuple[str, ...]:
     """The frameworks to patch now: "auto", a name, or two with a plus between them."""
     if asked == AUTO:
-        return ("torch", "mindspore") if is_loaded("mindspore") and _is_usable() else ("torch",)
+        found = ("torch",) if has_torch() else ()
+        if is_loaded("mindspore") and _is_usable():
+            return (*found, "mindspore")
+        if not found and not has_mindspore():
+            raise needs_torch("A trace of anything but MindSpore")
+        return found
     names = tuple(asked.split("+"))
     for name in names:
         _check(name)
     return names
+
+
+def has_mindspore() -> bool:
+    """Whether MindSpore is installed here; it is not imported for that."""
+    if "mindspore" in sys.modules:
+        return sys.modules["mindspore"] is not None
+    try:
+        spec = importlib.util.find_spec("mindspore")
+    except (ImportError, ValueError):  # somebody forbids it
+        return False
+    return spec is not None and spec.origin is not None  # not a mere folder of that name
 
 
 def awaited(asked: str) -> tuple[str, ...]:
@@ -81,6 +98,8 @@ def _check(name: str) -> None:
             f"There is no framework called {name!r} to trace.",
             suggestion(name, (*NAMES, AUTO)) or f"It knows {', '.join(NAMES)} and {AUTO}.",
         )
+    if name == "torch":
+        require_torch("A trace of torch's calls")
 
 
 def _torch(also: Sequence[str]) -> Framework:
@@ -102,8 +121,7 @@ def import_mindspore() -> Any:
     if "mindspore" in sys.modules:
         _check_numpy()
         return sys.modules["mindspore"]
-    spec = importlib.util.find_spec("mindspore")
-    if spec is None or spec.origin is None:  # nothing, or a mere folder of that name
+    if not has_mindspore():
         raise MissingExtraError(
             "mindspore-missing",
             f"MindSpore is not installed for this Python ({sys.version.split()[0]}).",

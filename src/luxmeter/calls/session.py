@@ -78,16 +78,20 @@ class Trace:
                 raise TraceError(
                     "trace-used-up", "This trace was started before.", "Make a new one with lux.trace()."
                 )
-            self._prepare()
+            try:
+                self._prepare()
+            except BaseException:
+                self._abandon()
+                raise
             _active = self
         try:
             if self._patcher is not None:
                 self._patcher.install()
+            self._tell_left_out()  # may raise: warnings can be errors
         except BaseException:
             self._abandon()
             raise
         self.running = True
-        self._tell_left_out()
         self._setup_ns += time.perf_counter_ns() - begun_ns
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._recorder.start()
@@ -111,7 +115,7 @@ class Trace:
         return [*filter(None, [newer]), *told(self._patcher.left_out)]
 
     def _prepare(self) -> None:
-        options = self.options  # all up to patching; leaves nothing behind when it raises
+        options = self.options  # all up to patching
         self._core, self._core_reason = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
         self._words = Words(arguments, describer(options.framework, facts=options.facts))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from luxmeter.calls.records import CALL, SECTION, CallableWords, SignatureWords
 from luxmeter.signature import Opaque, Signature, describe, signature_from_json, tensors_in
 from luxmeter.signature import to_json as signature_to_json
+from luxmeter.torch_extra import has_torch
 
 if TYPE_CHECKING:
     from luxmeter.calls.arguments import Arguments
@@ -230,6 +231,8 @@ def _default(told: dict[str, Any]) -> str:
 def describer(framework: str | None, *, facts: bool) -> Describer:
     """How `signature.describe` looks into the framework's values."""
     if framework not in ("auto", "torch"):
+        return {}
+    if not has_torch():
         return {}
     from luxmeter.signature import Looks, module_of
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, overload
 from luxmeter.errors import UsageError, suggestion, warn_once
 from luxmeter.files import write_file
 from luxmeter.signature import Signature, signature_from_json, to_json
+from luxmeter.torch_extra import require_torch
 
 if TYPE_CHECKING:
     from luxmeter.calls import Trace, TraceResult
@@ -73,6 +74,7 @@ class Operators:
     @classmethod
     def of(cls, trace: Trace | TraceResult, *, backward: bool = False) -> Operators:
         """The operators of a trace, the longest first; with `backward`, what their backward passes run, too."""
+        require_torch("Telling which calls of a trace are operators")
         from luxmeter.operators.extract import operators_of
 
         found = operators_of(trace)
@@ -80,6 +82,7 @@ class Operators:
 
     def with_backward(self, *, seed: int = 0) -> Operators:
         """These and, behind them, the aten operators that their backward passes run (found by replaying each)."""
+        require_torch("Finding what backward passes run")
         from luxmeter.operators.backward import backward_cases
 
         return self + backward_cases(self, seed=seed)

@@ -13,6 +13,7 @@ from typing import Any
 from luxmeter.operators.case import Case
 from luxmeter.operators.foreign_text import NotReadable
 from luxmeter.signature import Argument, ListOf, Signature, TensorSpec, Word, contiguous_stride
+from luxmeter.torch_extra import require_torch
 
 _DTYPES = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
@@ -215,6 +216,7 @@ def _tensor(dtype: str, dims: Any, stride: Any) -> TensorSpec:
 def _case(
     name: str, values: list[Argument], schema: str | None, *, source: str, total_ns: int | None
 ) -> Case:
+    require_torch("Reading the calls that another tool has written down")
     import torch
 
     packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -121,3 +121,16 @@ class Coverage:
             shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
             lines.append(f"  {len(names):5,}  {reason}: {shown}")
         return "\n".join(lines)
+
+
+def subclasses(cls: type) -> Iterator[type]:
+    """`cls` and everything derived from it so far, each once."""
+    seen: set[type] = set()
+    waiting = [cls]
+    while waiting:
+        found = waiting.pop()
+        if found in seen:
+            continue
+        seen.add(found)
+        yield found
+        waiting.extend(type.__subclasses__(found))

@@ -11,9 +11,8 @@ from types import ModuleType
 from typing import Any
 
 import mindspore
-from luxmeter.calls.targets import Form, Listing, Target, Unseen, part
+from luxmeter.calls.targets import Form, Listing, Target, Unseen, part, subclasses
 from luxmeter.calls.targets import mindspore_names as names
-from luxmeter.calls.targets.torch_classes import subclasses
 
 # The same function is often bound in several of them. Each name gets a stand-in that says its own name; one that the
 # user imported by itself (`from mindspore.ops import relu`) is known by the last of them.

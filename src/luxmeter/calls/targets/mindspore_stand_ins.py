@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import mindspore
 from luxmeter.calls import aliases, device
 from luxmeter.calls.bindings import Binding
-from luxmeter.calls.targets import Coverage, Form, Target, Unseen
+from luxmeter.calls.targets import Coverage, Form, Target, Unseen, subclasses
 from luxmeter.calls.targets import mindspore as mindspore_targets
 from luxmeter.calls.targets.mindspore_cells import CellWords, is_leaf, jit_name
 from luxmeter.calls.targets.mindspore_names import class_name, is_mindspore_class
-from luxmeter.calls.targets.torch_classes import subclasses
 
 if TYPE_CHECKING:
     from luxmeter.calls.patch import Patcher

@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 
 from luxmeter.calls.targets import Form, Target
+from luxmeter.calls.targets import subclasses as subclasses
 from luxmeter.calls.targets.module_paths import ModulePaths
 from luxmeter.calls.targets.torch_names import class_name, is_torch_class
 
@@ -23,19 +24,6 @@ _LAYERS = (
     "torch.nn.attention.",
 )
 _CONTAINERS = "torch.nn.modules.container"
-
-
-def subclasses(cls: type) -> Iterator[type]:
-    """`cls` and everything derived from it so far, each once."""
-    seen: set[type] = set()
-    waiting = [cls]
-    while waiting:
-        found = waiting.pop()
-        if found in seen:
-            continue
-        seen.add(found)
-        yield found
-        waiting.extend(type.__subclasses__(found))
 
 
 def optimizer_targets() -> Iterator[Target]:

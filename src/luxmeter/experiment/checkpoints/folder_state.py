@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import torch
+import numpy as np
 
 from luxmeter.errors import CheckpointError, UsageError, warn_once
-from luxmeter.experiment.checkpoints.checkpoint_format import replacing
+from luxmeter.files import write_file
+from luxmeter.torch_extra import HAS_TORCH, Tensor, torch
 
-# History: 1 = files (data, mode), folders, links.
+# History: 1 = files (data: bytes as a tensor, without torch as an array; mode), folders, links.
 STATE_VERSION = 1
 
 
@@ -115,10 +116,13 @@ class FolderState:
         return any(fnmatch.fnmatch(name, pattern) for name in names for pattern in self._exclude)
 
     def _put_file(self, path: Path, saved: Mapping[str, Any]) -> None:
-        data, mode = saved["data"], int(saved["mode"]) & 0o777  # no set-user-id bit out of a file
-        if not (path.is_file() and not path.is_symlink() and torch.equal(_bytes_of(path), data)):
-            with replacing(path) as file:
-                file.write(data.numpy())
+        data, mode = (
+            np.ascontiguousarray(saved["data"], dtype=np.uint8),
+            int(saved["mode"]) & 0o777,
+        )  # no set-user-id bit out of a file
+        if not (path.is_file() and not path.is_symlink() and np.array_equal(_read(path), data)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, data.tobytes(), durable=True)
         path.chmod(mode)
 
     def _check_target(self) -> None:
@@ -132,7 +136,12 @@ class FolderState:
             )
 
 
-def _bytes_of(path: Path) -> torch.Tensor:
+def _bytes_of(path: Path) -> Tensor | np.ndarray[Any, Any]:
+    data = _read(path)
+    return torch.from_numpy(data) if HAS_TORCH else data
+
+
+def _read(path: Path) -> np.ndarray[Any, Any]:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -141,7 +150,7 @@ def _bytes_of(path: Path) -> torch.Tensor:
             f"{path} cannot be read: {error.strerror}.",
             "Change its rights, or name it in exclude=.",
         ) from error
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    return np.frombuffer(bytearray(data), dtype=np.uint8)
 
 
 def _check_name(name: Any, ends: set[Any]) -> None:

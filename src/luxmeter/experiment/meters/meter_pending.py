@@ -11,11 +11,10 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from luxmeter.errors import UsageError
 from luxmeter.experiment.meters.averages import Average, Spans, fold
+from luxmeter.torch_extra import HAS_TORCH, Tensor, torch
 
 CHUNK = 1024  # updates that wait at most before they are folded
 
@@ -222,6 +221,8 @@ def no_accelerator() -> bool:
 
     Asked of the build: torch.cuda.is_available() may start CUDA, which a process that forks later must not.
     """
+    if not HAS_TORCH:
+        return True
     built = torch.version.cuda or torch.version.hip or getattr(torch.version, "xpu", None)
     other = torch.backends.mps.is_built() or "torch_xla" in sys.modules
     renamed = getattr(

@@ -6,8 +6,8 @@ import numbers
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch.distributed as dist
-from torch import Tensor
+
+from luxmeter.torch_extra import HAS_TORCH, Tensor, torch
 
 if TYPE_CHECKING:
     from luxmeter.experiment.meters.meter import AvgMeter
@@ -32,8 +32,9 @@ def _is_numpy(value: Any) -> bool:
 
 def gather(meter: AvgMeter, group: Any) -> AvgMeter:
     """The meters of all ranks merged in the order of the ranks."""
-    if not (dist.is_available() and dist.is_initialized()):
+    if not (HAS_TORCH and torch.distributed.is_available() and torch.distributed.is_initialized()):
         return meter.merge()
+    dist = torch.distributed
     state = meter.state_dict()
     states: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(

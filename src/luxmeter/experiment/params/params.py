@@ -26,6 +26,7 @@ from luxmeter.experiment.params.fingerprint import fingerprint, same
 from luxmeter.experiment.params.level import DefaultValue, Level, Source, reserved, split
 from luxmeter.experiment.params.schedules import SCHEDULES
 from luxmeter.ranks import place
+from luxmeter.torch_extra import has_torch
 
 P = TypeVar("P", bound="BaseParams")
 
@@ -344,6 +345,8 @@ Mapping.register(BaseParams)  # `**params.optim`, and `params == {...}`
 
 def default_device() -> str:
     """The accelerator of this process if there is one (by its local rank), otherwise the CPU."""
+    if not has_torch():
+        return "cpu"
     import torch
 
     if torch.cuda.is_available():

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from luxmeter.torch_extra import require_torch, torch
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
@@ -35,6 +35,7 @@ class DeterministicSwitch:
 
     def set(self, on: bool, *, warn_only: bool) -> Determinism:
         """Set the mode. An operator without a deterministic form raises, or only warns with warn_only."""
+        require_torch("deterministic()")
         before = _settings()
         if on:
             if self._before is None:

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 
 from luxmeter.errors import CheckpointError, UsageError, warn_once
+from luxmeter.experiment.randomness.start_state import numpy_plain, numpy_state
+from luxmeter.torch_extra import HAS_TORCH, torch
 
-# History: 1 = python, numpy, torch, accelerators.
+# History: 1 = python, numpy, torch (None where it is not installed), accelerators.
 STATE_VERSION = 1
 
 
@@ -37,15 +38,15 @@ def seed_everything(seed: int, *, accelerators: bool = True) -> None:
         np.random.seed(seed)
     else:
         np.random.seed([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF])
-    if accelerators:
-        torch.manual_seed(seed)
-    else:
-        torch.default_generator.manual_seed(seed)
+    if HAS_TORCH:
+        (torch.manual_seed if accelerators else torch.default_generator.manual_seed)(seed)
 
 
 def device_modules() -> dict[str, Any]:
     """Name of each accelerator present -> its torch module (torch.cuda, torch.mps, torch.xpu, ...)."""
     found: dict[str, Any] = {}
+    if not HAS_TORCH:
+        return found
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None and accelerator.is_available():
         device = accelerator.current_accelerator()
@@ -64,8 +65,8 @@ def get_rng_state(*, modules: Mapping[str, Any] | None = None) -> dict[str, Any]
     return {
         "version": STATE_VERSION,
         "python": {"version": version, "internal": list(internal), "gauss_next": gauss_next},
-        "numpy": _plain(np.random.get_state(legacy=False)),
-        "torch": torch.get_rng_state(),
+        "numpy": numpy_plain(np.random.get_state(legacy=False)),
+        "torch": torch.get_rng_state() if HAS_TORCH else None,
         "accelerators": {name: _device_states(module) for name, module in modules.items()},
     }
 
@@ -88,8 +89,8 @@ def set_rng_state(state: Mapping[str, Any], *, modules: Mapping[str, Any] | None
     python = state["python"]
     try:
         python_random.setstate((python["version"], tuple(python["internal"]), python["gauss_next"]))
-        np.random.set_state(_numpy_state(state["numpy"]))
-        torch.set_rng_state(_bytes_tensor(state["torch"]))
+        np.random.set_state(numpy_state(state["numpy"]))
+        _set_torch(state["torch"])
         for name, states in state.get("accelerators", {}).items():
             _set_device_states(name, states, modules)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -103,30 +104,35 @@ def set_rng_state(state: Mapping[str, Any], *, modules: Mapping[str, Any] | None
 @contextmanager
 def preserved_cpu_rng() -> Iterator[None]:
     """Whatever is drawn or seeded inside leaves the CPU generators as they were outside."""
-    python, array, tensor = python_random.getstate(), np.random.get_state(), torch.get_rng_state()
+    python, array = python_random.getstate(), np.random.get_state()
+    tensor = torch.get_rng_state() if HAS_TORCH else None
     try:
         yield
     finally:
         python_random.setstate(python)
         np.random.set_state(array)
-        torch.set_rng_state(tensor)
+        if tensor is not None:
+            torch.set_rng_state(tensor)
 
 
 def is_generator(value: object) -> bool:
     """True for the generator objects whose state generator_state() can take."""
-    return isinstance(
-        value, torch.Generator | np.random.Generator | np.random.RandomState | python_random.Random
-    )
+    known = np.random.Generator | np.random.RandomState | python_random.Random
+    return isinstance(value, known) or _is_torch(value)
+
+
+def _is_torch(generator: object) -> bool:
+    return HAS_TORCH and isinstance(generator, torch.Generator)
 
 
 def generator_state(generator: Any) -> dict[str, Any]:
     """The state of one generator object of torch, numpy or python."""
-    if isinstance(generator, torch.Generator):
+    if _is_torch(generator):
         return {"kind": "torch", "state": generator.get_state()}
     if isinstance(generator, np.random.Generator):
-        return {"kind": "numpy", "state": _plain(generator.bit_generator.state)}
+        return {"kind": "numpy", "state": numpy_plain(generator.bit_generator.state)}
     if isinstance(generator, np.random.RandomState):
-        return {"kind": "numpy-legacy", "state": _plain(generator.get_state(legacy=False))}
+        return {"kind": "numpy-legacy", "state": numpy_plain(generator.get_state(legacy=False))}
     version, internal, gauss_next = generator.getstate()
     return {
         "kind": "python",
@@ -137,14 +143,26 @@ def generator_state(generator: Any) -> dict[str, Any]:
 def set_generator_state(generator: Any, saved: Mapping[str, Any]) -> None:
     """Put back what generator_state() gave for a generator of the same kind."""
     state = saved["state"]
-    if isinstance(generator, torch.Generator):
+    if _is_torch(generator):
         generator.set_state(_bytes_tensor(state))
     elif isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = _numpy_state(state)
+        generator.bit_generator.state = numpy_state(state)
     elif isinstance(generator, np.random.RandomState):
-        generator.set_state(_numpy_state(state))
+        generator.set_state(numpy_state(state))
     else:
         generator.setstate((state["version"], tuple(state["internal"]), state["gauss_next"]))
+
+
+def _set_torch(state: Any) -> None:
+    if HAS_TORCH and state is not None:
+        torch.set_rng_state(_bytes_tensor(state))
+    elif HAS_TORCH or state is not None:
+        warn_once(
+            "random-state-torch",
+            f"The random state was taken {'with' if state is not None else 'without'} torch, and torch is "
+            f"{'here' if HAS_TORCH else 'not installed here'}.",
+            "Only the generators of python and numpy are set.",
+        )
 
 
 def _device_states(module: Any) -> list[torch.Tensor]:
@@ -180,25 +198,6 @@ def _in_bad_fork(module: Any) -> bool:
 
 def _bytes_tensor(value: Any) -> torch.Tensor:
     return torch.as_tensor(value, dtype=torch.uint8).cpu().contiguous()
-
-
-def _plain(value: Any) -> Any:
-    """numpy's state without numpy types: a checkpoint, JSON and weights_only=True all take it."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray):
-        return {"array": value.tolist(), "dtype": value.dtype.str}
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
-
-
-def _numpy_state(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        if value.keys() == {"array", "dtype"}:
-            return np.array(value["array"], dtype=value["dtype"])
-        return {key: _numpy_state(inner) for key, inner in value.items()}
-    return value
 
 
 def _short(value: object) -> str:

@@ -8,10 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from luxmeter.errors import MissingNameError, UsageError, suggestion
-from luxmeter.experiment.checkpoints import checkpoint_format
 from luxmeter.experiment.randomness.determinism import Determinism, DeterministicSwitch
 from luxmeter.experiment.randomness.rng_state import (
     get_rng_state,
@@ -19,6 +16,8 @@ from luxmeter.experiment.randomness.rng_state import (
     set_rng_state,
     stable_seed,
 )
+from luxmeter.files import read_json, write_json
+from luxmeter.torch_extra import HAS_TORCH, require_torch, torch
 
 _SUFFIX = ".rnd"
 
@@ -61,16 +60,14 @@ class RndManager:
         state = get_rng_state()
         self._marks[name] = state
         if self._folder is not None:
-            checkpoint_format.write_file(self._mark_file(name), {"name": name, "state": state})
+            _write(self._mark_file(name), {"name": name, "state": state})
         return False
 
     def marks(self) -> list[str]:
         """The names marked so far."""
         names = set(self._marks)
         if self._folder is not None and self._folder.is_dir():
-            names |= {
-                checkpoint_format.read_file(path)["name"] for path in sorted(self._folder.glob(f"*{_SUFFIX}"))
-            }
+            names |= {_read_file(path)["name"] for path in sorted(self._folder.glob(f"*{_SUFFIX}"))}
         return sorted(names)
 
     def forget(self, name: str) -> None:
@@ -98,6 +95,7 @@ class RndManager:
 
         lux.DataLoader needs none: it seeds by epoch and sample.
         """
+        require_torch("worker_init()")
         seed_everything(stable_seed("worker", torch.initial_seed(), worker_id), accelerators=False)
 
     def deterministic(self, on: bool = True, *, warn_only: bool = False) -> Determinism:
@@ -105,12 +103,12 @@ class RndManager:
         return self._switch.set(on, warn_only=warn_only)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the present state to a file (safetensors with JSON, no pickle)."""
-        checkpoint_format.write_file(Path(path), {"name": None, "state": get_rng_state()})
+        """Write the present state to a file (safetensors with JSON; JSON alone without torch; no pickle)."""
+        _write(Path(path), {"name": None, "state": get_rng_state()})
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go back to the state of a file that save() wrote."""
-        set_rng_state(checkpoint_format.read_file(Path(path))["state"])
+        set_rng_state(_read_file(Path(path))["state"])
 
     def state_dict(self) -> dict[str, Any]:
         """The present state and all marks."""
@@ -121,7 +119,7 @@ class RndManager:
         self._marks.update(state["marks"])
         if self._folder is not None:
             for name, marked in state["marks"].items():
-                checkpoint_format.write_file(self._mark_file(name), {"name": name, "state": marked})
+                _write(self._mark_file(name), {"name": name, "state": marked})
         set_rng_state(state["state"])
 
     def __repr__(self) -> str:
@@ -131,7 +129,7 @@ class RndManager:
         if name in self._marks:
             return self._marks[name]
         if self._folder is not None and self._mark_file(name).exists():
-            state: dict[str, Any] = checkpoint_format.read_file(self._mark_file(name))["state"]
+            state: dict[str, Any] = _read_file(self._mark_file(name))["state"]
             self._marks[name] = state
             return state
         return None
@@ -141,6 +139,25 @@ class RndManager:
             raise AssertionError("a mark without a folder has no file")
         # The name itself may hold anything, a slash too: the file is named by its hash.
         return self._folder / f"{stable_seed('mark', name):016x}{_SUFFIX}"
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    if HAS_TORCH:
+        from luxmeter.experiment.checkpoints.checkpoint_format import write_file
+
+        write_file(path, value)
+    else:  # then no tensor is in it
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, value)
+
+
+def _read_file(path: Path) -> Any:
+    if path.is_file() and path.read_bytes()[:1] == b"{":
+        return read_json(path)
+    require_torch(f"{path.name}, a random state written with torch,")
+    from luxmeter.experiment.checkpoints.checkpoint_format import read_file
+
+    return read_file(path)
 
 
 def _checked(seed: int) -> int:

@@ -29,10 +29,13 @@ def take() -> dict[str, Any]:
             },
         }
     version, internal, gauss_next = python_random.getstate()
-    return {
+    record: dict[str, Any] = {
         "format": FORMAT,
         "python": {"version": version, "internal": list(internal), "gauss_next": gauss_next},
     }
+    if "numpy" in sys.modules:
+        record["numpy"] = numpy_plain(sys.modules["numpy"].random.get_state(legacy=False))
+    return record
 
 
 def restore(record: Mapping[str, Any]) -> None:
@@ -40,6 +43,8 @@ def restore(record: Mapping[str, Any]) -> None:
     if "torch" not in record:
         python = record["python"]
         python_random.setstate((python["version"], tuple(python["internal"]), python["gauss_next"]))
+        if "numpy" in record:
+            sys.modules["numpy"].random.set_state(numpy_state(record["numpy"]))
         return
     from luxmeter.experiment.randomness.rng_state import set_rng_state
 
@@ -62,6 +67,30 @@ def torch_seed() -> int | None:
     torch = sys.modules.get("torch")
     seed = None if torch is None else getattr(torch, "initial_seed", lambda: _UNSEEDED)()
     return None if seed in (None, _UNSEEDED) else int(seed)
+
+
+def numpy_plain(value: Any) -> Any:
+    """numpy's state without numpy types: a checkpoint, JSON and weights_only=True all take it."""
+    import numpy as np
+
+    if isinstance(value, Mapping):
+        return {key: numpy_plain(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist(), "dtype": value.dtype.str}
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def numpy_state(value: Any) -> Any:
+    """What numpy_plain() was given."""
+    import numpy as np
+
+    if isinstance(value, Mapping):
+        if value.keys() == {"array", "dtype"}:
+            return np.array(value["array"], dtype=value["dtype"])
+        return {key: numpy_state(inner) for key, inner in value.items()}
+    return value
 
 
 def _hex(state: Any) -> str:

@@ -47,6 +47,13 @@ def main() -> None:
     except LuxmeterError as error:
         sys.stderr.write(f"luxmeter: {error}\n")
         raise SystemExit(2) from None
+    except ModuleNotFoundError as error:
+        from luxmeter.torch_extra import is_about_torch, needs_torch
+
+        if not is_about_torch(error):
+            raise
+        sys.stderr.write(f"luxmeter: {needs_torch('This command')}\n")
+        raise SystemExit(2) from None
     except BrokenPipeError:  # the reader of our output has gone: `luxmeter runs | head`
         sys.stderr.close()
         raise SystemExit(141) from None

@@ -16,6 +16,9 @@ from luxmeter.render.tables import print_json, print_table
 from luxmeter.settings import find_lab, globs
 
 _DEVELOPERS_ONLY = ("dev", "peers")
+_WITHOUT = {
+    "torch": "without it: no trace of torch, bench, analyze, zen, search, Saver, DataLoader; runs and traces of MindSpore work"
+}
 
 
 @dataclass
@@ -55,7 +58,8 @@ def examine() -> Findings:
     for extra, packages in environment.extras().items():
         if extra not in _DEVELOPERS_ONLY:
             missing = [name for name, there in packages.items() if not there]
-            findings.extras[extra] = "present" if not missing else f"pip install 'luxmeter[{extra}]'"
+            without = f" ({_WITHOUT[extra]})" if extra in _WITHOUT else ""
+            findings.extras[extra] = "present" if not missing else f"pip install 'luxmeter[{extra}]'{without}"
     _look_at_store(findings)
     return findings
 
@@ -63,8 +67,7 @@ def examine() -> Findings:
 def _look_at_torch(findings: Findings) -> None:
     version = findings.versions["torch"]
     if version is None:
-        findings.problems.append(("torch is not installed.", "Install it: pip install torch"))
-        return
+        return  # an extra: runs, and traces of MindSpore, need none
     old = supported.too_old(version)
     findings.torch = {"works with": supported.range_of_torch()}
     if old is not None:

@@ -9,6 +9,7 @@ import sys
 import typer
 
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.torch_extra import has_torch, needs_torch
 from luxmeter.view.script import become, checked_program, program_name
 from luxmeter.view.startup import Request, environment, starts_by_itself
 
@@ -82,6 +83,8 @@ def register(app: typer.Typer) -> None:
             )
         program = checked_program(words, module) if (words or module) and not show_env else []
         _check_outputs(request)
+        if not show_env:  # those may be for another Python
+            _check_frameworks()
         if show_env:
             _print_variables(request)
         elif not program:
@@ -91,9 +94,18 @@ def register(app: typer.Typer) -> None:
                 )
             from luxmeter.calls.patch import coverage as all_seen
 
-            sys.stdout.write(f"{all_seen('torch')}\n")
+            sys.stdout.write(f"{all_seen('torch' if has_torch() else 'mindspore')}\n")
         else:
             become(program, environment(request, os.environ))
+
+
+def _check_frameworks() -> None:
+    """Without torch and MindSpore no program could make a call that is timed."""
+    if not has_torch():
+        from luxmeter.calls.frameworks import has_mindspore
+
+        if not has_mindspore():
+            raise needs_torch("A trace of anything but MindSpore")
 
 
 _OPTIONS = ("-m", "--inside", "--sync", "--every", "--filter", "--skip", "--totals", "--coverage", "--out", "--top", "--env",

@@ -11,6 +11,7 @@ Child processes inherit the variable and join the trace of their parent.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -21,10 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.errors import LuxmeterError, UsageError, suggestion
+from luxmeter.view.startup import exit_code
 
 VARIABLE = "LUXMETER_TRACE"
 PARENT = "LUXMETER_TRACE_PARENT"  # set by a traced process for its children: which trace to join
 HERE = Path(__file__).parent
+OFF = (
+    "",
+    "0",
+    "no",
+    "off",
+    "false",
+)  # luxmeter_startup.pth and sitecustomize, which import nothing, have them too
 
 
 @dataclass(frozen=True)
@@ -51,12 +60,12 @@ class Request:
 
 def read_request(text: str) -> Request | None:
     """`1`, a folder or file, or `inside=true every=10 out=calls.html`; None when it says no."""
-    if text.strip().lower() in ("", "0", "no", "off", "false"):
+    if text.strip().lower() in OFF:
         return None
     if text.strip().lower() in ("1", "yes", "on", "true"):
         return Request()
     if text.lstrip().startswith("{"):
-        return _checked(json.loads(text))
+        return _checked(_settings_in(text))
     parts = shlex.split(text)
     if all("=" not in part for part in parts):
         return Request(out=tuple(parts))
@@ -70,6 +79,18 @@ def read_request(text: str) -> Request | None:
 
 
 _LISTS = ("filter", "skip", "out")
+
+
+def _settings_in(text: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise UsageError(
+            "bad-trace-variable",
+            f"{VARIABLE} is no JSON: {error}.",
+            "Take what `luxmeter trace --env` prints.",
+        ) from None
+    return found
 
 
 def _value(name: str, text: str) -> Any:
@@ -116,47 +137,63 @@ _FRAMEWORKS = ("torch", "mindspore")
 
 
 def begin() -> None:
-    """Called when Python starts, by luxmeter_startup.pth or sitecustomize: trace from the first import of a framework on."""
+    """Called when Python starts, by luxmeter_startup.pth or sitecustomize: trace from the first import of a framework on.
+
+    Whatever fails, the program goes on without a trace, unless it is to be strict.
+    """
     global _begun
     if _begun:  # both are there
         return
     _begun = True
+    text = os.environ.get(VARIABLE, "")
     try:
-        request = read_request(os.environ.get(VARIABLE, ""))
-    except (LuxmeterError, ValueError) as error:
-        sys.stderr.write(f"luxmeter: not traced: {error}\n")
-        return
-    if request is None:
-        return
-    if request.strict:
-        from luxmeter.view.startup import exit_code
+        try:
+            request = read_request(text)
+            if request is not None:
+                _begin(request)
+        except Exception as error:  # noqa: BLE001
+            not_traced(
+                error, strict="strict=true" in text.lower() or '"strict":true' in text.replace(" ", "")
+            )
+    except SystemExit:  # while Python starts that would be called a fatal error of Python
+        os._exit(exit_code.REFUSED)
 
+
+def _begin(request: Request) -> None:
+    if request.strict:
         exit_code.prepare()
     if any(name in sys.modules for name in _FRAMEWORKS):
         start_now(request)
         return
     from luxmeter.view.startup.first_import import call_after_import
 
-    started: list[Request] = []
-
     def start_once() -> None:
-        if not started:
-            started.append(request)
-            start_now(request)
+        for cancel in waiting:  # a trace that has begun sees the other framework come by itself
+            cancel()
+        start_now(request)
 
-    for name in _FRAMEWORKS:
-        call_after_import(name, start_once)
+    waiting = [call_after_import(name, start_once) for name in _FRAMEWORKS]
 
 
 def start_now(request: Request) -> None:
-    """Join the parent's trace, or begin one that ends with this process."""
-    from luxmeter.view.startup import life
-
+    """Join the parent's trace, or begin one that ends with this process; if neither can be, say why and leave nothing."""
     try:
-        joined = life.join(os.environ.get(PARENT, ""))
-        if not joined:
+        from luxmeter.view.startup import life
+
+        if not life.join(os.environ.get(PARENT, "")):
             life.begin(request)
-    except LuxmeterError as error:
-        sys.stderr.write(f"luxmeter: {'' if request.strict else 'not traced: '}{error}\n")
-        if request.strict:
-            raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - this runs inside the program's `import torch`
+        not_traced(error, strict=request.strict)
+
+
+def not_traced(error: BaseException, *, strict: bool) -> None:
+    """Say in one line why there is no trace; where that is to end the program, end it."""
+    why = str(error) if isinstance(error, LuxmeterError) else f"{type(error).__name__}: {error}"
+    with contextlib.suppress(Exception):  # a program without stderr, or with one that is closed
+        sys.stderr.write(f"luxmeter: not traced: {' '.join(why.split())}\n")
+        sys.stderr.flush()
+    if strict:
+        exit_code.fail(exit_code.REFUSED)  # also where a thread or the program itself stops the SystemExit
+        raise SystemExit(exit_code.REFUSED) from None

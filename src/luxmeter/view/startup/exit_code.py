@@ -7,9 +7,10 @@ import contextlib
 import os
 import sys
 
-FAILED = 3
+FAILED = 3  # the trace, while the program ran or at its end
+REFUSED = 2  # no trace could begin
 
-_failed = False
+_code = 0
 
 
 def prepare() -> None:
@@ -17,16 +18,16 @@ def prepare() -> None:
     atexit.register(_leave)
 
 
-def fail() -> None:
-    """The program ends with FAILED, unless it dies of an exception of its own."""
-    global _failed
-    _failed = True
+def fail(code: int = FAILED) -> None:
+    """The program ends with this code, unless it dies of an exception of its own."""
+    global _code
+    _code = code
 
 
 def _leave() -> None:
-    if not _failed or getattr(sys, "last_type", None) is not None:
+    if not _code or getattr(sys, "last_type", None) is not None:
         return
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    os._exit(FAILED)
+    os._exit(_code)

@@ -9,9 +9,11 @@ from types import ModuleType
 from typing import Any
 
 
-def call_after_import(package: str, work: Callable[[], None]) -> None:
-    """Call `work` once, at the end of the first import of `package`."""
-    sys.meta_path.insert(0, _Finder(package, work))
+def call_after_import(package: str, work: Callable[[], None]) -> Callable[[], None]:
+    """Call `work` once, at the end of the first import of `package`; what is given back calls it off."""
+    finder = _Finder(package, work)
+    sys.meta_path.insert(0, finder)
+    return finder.cancel
 
 
 class _Finder:
@@ -34,6 +36,11 @@ class _Finder:
                     spec.loader = _Loader(spec.loader, self._done)  # type: ignore[assignment]
                 return spec
         return None
+
+    def cancel(self) -> None:
+        """Wait no more."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
     def _done(self) -> None:
         if self in sys.meta_path:  # otherwise another thread was quicker

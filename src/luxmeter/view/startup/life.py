@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
+import shutil
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -15,23 +19,42 @@ from luxmeter.calls.children import Token
 from luxmeter.calls.formats import is_file_name
 from luxmeter.calls.options import TraceSettings
 from luxmeter.calls.session import start_in_child
-from luxmeter.errors import LuxmeterError
+from luxmeter.errors import LuxmeterError, TraceError, UsageError
 from luxmeter.render.tables import terminal_width
 from luxmeter.view.outputs import check_output
 from luxmeter.view.script import end_as_interrupted
-from luxmeter.view.startup import PARENT, Request, exit_code
+from luxmeter.view.startup import PARENT, Request, exit_code, not_traced
 
 
 def join(parent: str) -> bool:
     """In a child of a traced process: record into its trace. True also when that trace is over."""
     if not parent:
         return False
-    told = json.loads(parent)
+    try:
+        told = json.loads(parent)
+        token = Token(str(told["folder"]), int(told["rank"]), dict(told["options"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise UsageError(
+            "bad-trace-parent",
+            f"{PARENT} is not what a traced program sets: {parent[:80]!r}.",
+            f"Unset {PARENT}.",
+        ) from None
     place = ranks.place()
-    rank = place.rank if place.world_size > 1 else told["rank"]
-    if Path(told["folder"], "stopped").exists():
+    if place.world_size > 1:
+        token = replace(token, rank=place.rank)
+    if Path(token.folder, "stopped").exists():
         return True
-    start_in_child(Token(told["folder"], rank, told["options"]))
+    if not Path(token.folder).is_dir():
+        # Nobody waits for this trace any more: also a strict one has no reason to end the program.
+        not_traced(
+            TraceError(
+                "trace-parent-gone", f"The trace it belongs to is gone ({token.folder}).", f"Unset {PARENT}."
+            ),
+            strict=False,
+        )
+        return True
+    with _or_nothing():
+        start_in_child(token)
     return True
 
 
@@ -44,7 +67,15 @@ def begin(request: Request) -> None:
     wanted = [path.absolute() for path in files]
     for path in wanted:
         check_output(str(path), totals=request.totals)
-    trace = start(**settings_of(request, free_folder(folder).absolute() if folder else None))
+    was_there = folder is not None and folder.is_dir()
+    place = free_folder(folder).absolute() if folder else None
+    try:
+        with _or_nothing():
+            trace = start(**settings_of(request, place))
+    except BaseException:
+        if folder is not None and place is not None:
+            _empty(place, keep=was_there and place == folder.absolute())
+        raise
     trace.gives_way = True
     assert trace.folder is not None
     token = Token.of(trace.folder, trace.options, ranks.place().rank)
@@ -71,6 +102,19 @@ def begin(request: Request) -> None:
         end_as_interrupted()
 
     atexit.register(end)  # after session's own: runs before it
+
+
+@contextlib.contextmanager
+def _or_nothing() -> Iterator[None]:
+    """What is started here, where no trace runs, runs at the end or has left nothing in place."""
+    try:
+        yield
+    except BaseException:
+        half = active()
+        if half is not None:
+            with contextlib.suppress(Exception):
+                half.stop()
+        raise
 
 
 def tell(
@@ -127,6 +171,15 @@ def free_folder(folder: Path) -> Path:
             number += 1
         except OSError:
             return place  # the trace will say what is wrong with it
+
+
+def _empty(folder: Path, *, keep: bool) -> None:
+    """Take away what a trace that did not begin has left in its folder, which free_folder gave empty."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if not keep:
+            folder.rmdir()
 
 
 def _near(path: Path) -> str:

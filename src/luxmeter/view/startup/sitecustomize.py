@@ -22,11 +22,25 @@ def _another() -> None:
             sys.modules["sitecustomize"] = mine
 
 
-if os.environ.get("LUXMETER_TRACE"):
+def _trace() -> None:
+    """What luxmeter_startup.pth does where pip has laid it; here the package itself may be absent."""
+    wanted = os.environ.get("LUXMETER_TRACE", "")
+    if wanted.strip().lower() in ("", "0", "no", "off", "false"):
+        return
     try:
         from luxmeter.view.startup import begin
-    except ImportError:  # another interpreter, without luxmeter: it runs as it is
-        pass
+    except Exception as error:  # noqa: BLE001 - whatever is broken there, the program is not
+        if (
+            getattr(error, "name", "") == "luxmeter"
+        ):  # another interpreter, without luxmeter: it runs as it is
+            return
+        if sys.stderr is not None:
+            sys.stderr.write(f"luxmeter: not traced: it cannot be imported: {error}\n")
+        if 'strict":true' in wanted:
+            os._exit(2)
     else:
         begin()
+
+
+_trace()
 _another()

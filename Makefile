@@ -29,8 +29,9 @@ lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
+# The source archive and a wheel for each Python that is here, each tried in an environment of its own.
 dist: setup
-	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python tools/dist.py
 
 # An environment of its own: MindSpore needs an older numpy. Where no index has it for this Python it is not made.
 mindspore:

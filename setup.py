@@ -2,8 +2,13 @@
 
 That file, luxmeter_startup.pth, is read by Python when it starts: where the variable LUXMETER_TRACE is set, the program
 is traced. Without the variable it costs one look at the environment.
+
+Who publishes wheels sets LUXMETER_REQUIRE_CORE (tools/dist.py does): then a core that fails to build, or that is
+compiled with a warning, ends the build.
 """
 
+import os
+import sys
 from pathlib import Path
 
 from setuptools import Distribution, Extension, setup  # first: it brings its own distutils
@@ -11,6 +16,9 @@ from setuptools import Distribution, Extension, setup  # first: it brings its ow
 from distutils.command.install_data import install_data  # isort: skip
 
 CORE = Path("src/luxmeter/calls/core/_core.c")
+# -g0 and --strip-all: Python's own flags ask for debug symbols, three quarters of the file.
+FLAGS = ["-O3", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+REQUIRED = bool(os.environ.get("LUXMETER_REQUIRE_CORE"))
 
 
 class BesideThePackage(install_data):
@@ -35,8 +43,9 @@ setup(
         Extension(
             "luxmeter.calls.core._core",
             sources=[CORE.as_posix()],
-            extra_compile_args=["-O3", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"],
-            optional=True,
+            extra_compile_args=[*FLAGS, "-Werror"] if REQUIRED else FLAGS,
+            extra_link_args=["-Wl,--strip-all"] if sys.platform == "linux" else [],
+            optional=not REQUIRED,
         )
     ],
     data_files=[("", ["luxmeter_startup.pth"])],

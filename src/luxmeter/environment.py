@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+import json
 import os
 import platform
 import re
+import shlex
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -39,6 +42,38 @@ def extras() -> dict[str, dict[str, bool]]:
             continue
         found.setdefault(extra.group(1), {})[name.group()] = _version(name.group()) is not None
     return found
+
+
+def reinstall_command() -> str:
+    """What builds luxmeter anew from where it came from, the C core with it, and leaves all else as it is.
+
+    A plain `pip install --force-reinstall` would bring the wheel back that pip kept when there was no compiler.
+    """
+    pip = [sys.executable, "-m", "pip", "install", "--force-reinstall"]
+    if importlib.util.find_spec("pip") is None:  # an environment made by uv
+        pip = ["uv", "pip", "install", "--python", sys.executable, "--reinstall-package", "luxmeter"]
+    fresh = ["--no-deps", "--no-cache-dir", "--no-binary", "luxmeter"]
+    return shlex.join([*pip, *fresh, *_origin()])
+
+
+def _origin() -> list[str]:
+    """What pip is to be given to install luxmeter from where it came from."""
+    root = Path(__file__).parent.parent.parent
+    if (root / "setup.py").is_file() and (root / "pyproject.toml").is_file():  # run from its sources
+        return ["-e", str(root)]
+    try:
+        ours = metadata.distribution("luxmeter")
+    except metadata.PackageNotFoundError:
+        return ["luxmeter"]
+    origin = json.loads(ours.read_text("direct_url.json") or "{}")  # PEP 610; an index leaves none
+    url: str = origin.get("url", "")
+    if not url or url.endswith(".whl"):  # a wheel without the core has none to build
+        return [f"luxmeter=={ours.version}"]
+    if "vcs_info" in origin:
+        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
+    if "subdirectory" in origin:
+        url = f"{url}#subdirectory={origin['subdirectory']}"
+    return [url]  # alone: older versions of pip refuse `luxmeter @ git+file:///...`
 
 
 @functools.lru_cache(maxsize=1)

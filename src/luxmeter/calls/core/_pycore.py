@@ -7,9 +7,18 @@ from collections.abc import Callable
 from time import perf_counter_ns as now_ns
 from typing import Any, TypeAlias
 
-from luxmeter.calls.core import _pystate
+from luxmeter.calls.core import _pystate, locked
 from luxmeter.calls.core._pykeys import ATTRIBUTES, EXCHANGE, HASH, IDENTITY, KEY, OPAQUE, KeyMaker
-from luxmeter.calls.core._pystate import Buffers, Callable_, Instances, Ranges, Span, Thread_
+from luxmeter.calls.core._pystate import (
+    Buffers,
+    BuffersByOne,
+    Callable_,
+    Instances,
+    Ranges,
+    RangesByOne,
+    Span,
+    Thread_,
+)
 from luxmeter.calls.core._pywrap import PlainWrapper, PropertyWrapper, Wrapper
 
 CALL, SPAN, SECTION = _pystate.CALL, _pystate.SPAN, _pystate.SECTION
@@ -63,13 +72,13 @@ class Recorder:
         self._epoch = self._run = 0
         self._signature_count = 0
         self._generalised: dict[int, int] = {}
-        self._ranges = Ranges()
-        self._buffers = Buffers(max_pending, totals)
-        self._counts = self._buffers.counts
+        by_one = not locked()
+        self._ranges = RangesByOne() if by_one else Ranges()
+        self._buffers = (BuffersByOne if by_one else Buffers)(max_pending, totals)
         self._local = threading.local()
         self._instances = Instances()
         self.forget_instances = self._instances.clear
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may record while its thread holds it
 
     # -- names and stand-ins
 
@@ -122,7 +131,7 @@ class Recorder:
             callable_id = wrapper._resolve(instance)
             self._known(callable_id)
         except Exception:  # noqa: BLE001 - a resolver's failure must not become the user's
-            self._counts["hook_errors"] += 1
+            self._buffers.count("hook_errors")
             callable_id = -1
         finally:
             thread.busy = False
@@ -161,7 +170,7 @@ class Recorder:
             for thread in self._buffers.threads:
                 span = thread.top
                 while span is not None:
-                    self._counts["unfinished"] += 1
+                    self._buffers.count("unfinished")
                     span = span.prev
         self._running = False
         self._set()
@@ -177,9 +186,10 @@ class Recorder:
         return self._on
 
     def _count_step(self) -> None:
-        self._counts["steps"] += 1
-        self._sampled_out = self._counts["steps"] % self._every != 0
-        self._set()
+        with self._lock:
+            self._buffers.counts["steps"] += 1
+            self._sampled_out = self._buffers.counts["steps"] % self._every != 0
+            self._set()
 
     # -- threads and sections
 
@@ -237,7 +247,7 @@ class Recorder:
         if thread.busy:
             return function(*args, **kwargs)
         if thread.open and not self._inside:
-            self._counts["passed"] += 1
+            thread.passed += 1
             return function(*args, **kwargs)
         if not spec.record:
             return self._unrecorded(thread, spec, function, args, kwargs)
@@ -282,7 +292,7 @@ class Recorder:
                 if signature > known and result is not _NOTHING and failure is None and spec.kind == CALL:
                     self._describe_result(thread, signature, result)
             elif self._running:
-                self._counts["unfinished"] += 1
+                self._buffers.count("unfinished")
             if spec.boundary and self._running and not self._manual_steps:
                 self._count_step()
             if failure is not None:
@@ -314,7 +324,7 @@ class Recorder:
     def _call_hook(self, thread: Thread_, hook: Callable[..., None] | None, *args: Any) -> None:
         failure = thread.run(hook, *args) if hook is not None else None
         if isinstance(failure, Exception):  # never break the user's program
-            self._counts["hook_errors"] += 1
+            self._buffers.count("hook_errors")
         elif failure is not None:
             raise failure
 
@@ -328,7 +338,7 @@ class Recorder:
             if spec.floats:
                 key = (key, tuple([value.hex() for value in floats]))
         except Exception:  # noqa: BLE001
-            self._counts["hook_errors"] += 1
+            self._buffers.count("hook_errors")
             return 0
         finally:
             thread.busy = False
@@ -342,21 +352,25 @@ class Recorder:
     def _first_sight(
         self, thread: Thread_, callable_id: int, spec: Callable_, key: object, args: Any, kwargs: Any
     ) -> int:
-        general = len(spec.signatures) >= self._max_signatures
+        with self._lock:  # another thread may have been here since the look that found none
+            known = spec.signatures.get(key)
+            general = known is None and len(spec.signatures) >= self._max_signatures
+            if general:
+                known = self._generalised.get(callable_id)
+            if known is None:
+                self._signature_count += 1
+                signature = self._signature_count
+                if general:
+                    self._generalised[callable_id] = signature
+                else:
+                    spec.signatures[key] = signature
         if general:
-            self._counts["generalised"] += 1
-            if callable_id in self._generalised:
-                return self._generalised[callable_id]
-        with self._lock:
-            self._signature_count += 1
-            signature = self._signature_count
-        if general:
-            self._generalised[callable_id] = signature
-        else:
-            spec.signatures[key] = signature
+            self._buffers.count("generalised")
+        if known is not None:
+            return known
         start_ns = now_ns()
         self._call_hook(thread, self._on_signature, callable_id, signature, args, kwargs, general)
-        self._counts["described"] += 1
+        self._buffers.count("described")
         self._own_work(thread, start_ns)
         return signature
 
@@ -373,7 +387,7 @@ class Recorder:
         span = Span(thread, 0, self._epoch)
         span.start_ns = start_ns
         duration = now_ns() - start_ns
-        self._counts["described_ns"] += duration
+        self._buffers.count("described_ns", duration)
         if thread.top is not None:
             thread.top.child_ns += duration
         self._emit(thread, span, duration, 0, 0, OWN | SPANNED | self._ended, self._callables[0])
@@ -395,14 +409,13 @@ class Recorder:
         return self._ranges.all()
 
     def stats(self) -> dict[str, int]:
-        return {**self._counts, "signatures": self._signature_count, "pending": self._buffers.pending()}
+        return {**self._buffers.stats(), "signatures": self._signature_count}
 
     def after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._local = threading.local()
         self._epoch += 1
         self._run += 1
         self._buffers.clear()
-        self._counts = self._buffers.counts
         for spec in self._callables:
             spec.reset()

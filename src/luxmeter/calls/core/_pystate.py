@@ -74,6 +74,7 @@ class Thread_:
         "no",
         "open",
         "own_ns",
+        "passed",
         "section",
         "taken",
         "top",
@@ -85,6 +86,7 @@ class Thread_:
         self.top: Span | None = None
         self.depth = self.open = self.section = self.module = self.used = self.taken = 0
         self.own_ns = 0  # the recorder's own work on this thread until now
+        self.passed = 0  # calls inside of others that were let through
         self.busy = False
         self.chunk: bytearray | None = None
 
@@ -222,7 +224,6 @@ class Buffers:
         names = (
             "events",
             "lost",
-            "passed",
             "unfinished",
             "generalised",
             "described",
@@ -303,10 +304,47 @@ class Buffers:
         """Rows of totals mode."""
         return [(*key, *row[:6], row[6].tobytes()) for key, row in self._totals.copy().items()]
 
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to one of the counts that are seldom touched."""
+        with self._lock:
+            self.counts[name] += by
+
+    def stats(self) -> dict[str, int]:
+        """All counts."""
+        return {
+            **self.counts,
+            "passed": sum(thread.passed for thread in self.threads),
+            "pending": self.pending(),
+        }
+
     def pending(self) -> int:
         """Events not taken yet."""
         held = sum(map(len, self._full)) + sum(t.used - t.taken for t in self.threads if t.chunk is not None)
         return held // EVENT_SIZE
+
+
+class RangesByOne(Ranges):
+    """For a Python that runs without its global lock: one thread at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.RLock()
+
+    def widen(self, signature: int, floats: list[float]) -> None:
+        with self._lock:
+            super().widen(signature, floats)
+
+
+class BuffersByOne(Buffers):
+    """For a Python that runs without its global lock: one event at a time."""
+
+    def put(self, thread: Thread_, span: Span, spec: Callable_, numbers: tuple[int, int, int, int]) -> bool:
+        with self._lock:
+            return super().put(thread, span, spec, numbers)
+
+    def totals(self) -> list[Any]:
+        with self._lock:
+            return super().totals()
 
 
 def holders(wanted: dict[int, Any]) -> list[Any]:

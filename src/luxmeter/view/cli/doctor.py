@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import sysconfig
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -123,15 +127,42 @@ def trial() -> dict[str, Any]:
 def _look_at_core(findings: Findings) -> None:
     from luxmeter.calls import core
 
-    name, reason = core.describe()
+    unlocked = getattr(sys.flags, "gil", None) == 0  # PYTHON_GIL=0
+    try:
+        name, reason = core.describe()
+    except LuxmeterError as error:  # the setting asks for one that is not there
+        findings.core = {"in use": "none", "because": error.what}
+        advice = _build_advice() if error.slug == "core-not-built" else error.next_step
+        if unlocked:
+            advice = "Leave out PYTHON_GIL=0, or set LUXMETER_CORE=python."
+        findings.problems.append((error.what, advice))
+        return
     findings.core = {"in use": name, "because": reason}
-    if name != "c" and globs["core"] != "python":
+    if core.free_threaded():
+        findings.core["without the GIL"] = (
+            "tracing turns the GIL on for the whole process; LUXMETER_CORE=python leaves it off"
+            if name == "c"
+            else "counts are right, one event at a time"
+        )
+    # Who keeps the GIL off chose the Python core with that.
+    if name != "c" and globs["core"] != "python" and not unlocked:
         findings.problems.append(
             (
-                f"The recorder runs on its Python core: {reason}",
-                "It works, but each call costs more. Install a C compiler (gcc) and install luxmeter again.",
+                f"The recorder runs on its Python core: {reason}.",
+                f"It works, but each call costs more. {_build_advice()}",
             )
         )
+
+
+def _build_advice() -> str:
+    """The steps that bring the C core, of those that are left to do."""
+    missing = []
+    if not any(shutil.which(name.split()[0]) for name in (os.environ.get("CC"), "cc", "gcc") if name):
+        missing.append("a C compiler (gcc)")
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        missing.append("the headers of this Python (python3-dev)")
+    first = f"Install {' and '.join(missing)}, then run: " if missing else "Run: "
+    return first + environment.reinstall_command()
 
 
 def _look_at_store(findings: Findings) -> None:

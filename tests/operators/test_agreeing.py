@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from luxmeter.operators.pictures import series_of
 from torch import nn, rand
 
 from luxmeter.operators import work
@@ -17,7 +18,6 @@ from luxmeter.operators.backends import BACKENDS, Prepared
 from luxmeter.operators.case import Case, case_to_json
 from luxmeter.operators.compare import compare
 from luxmeter.operators.inputs import Call, make_call
-from luxmeter.operators.pictures import series_of
 from luxmeter.operators.rows import BenchResult, Row, row_of, with_speedup
 from luxmeter.signature import describe
 from luxmeter.signature_torch import facts_of, module_of

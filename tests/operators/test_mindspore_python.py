@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from luxmeter.operators.side_by_side import side_by_side, table_of
 
 from luxmeter.errors import LuxmeterError, MissingExtraError
 from luxmeter.operators.counterparts import counterpart_of, counterparts, interpreter
 from luxmeter.operators.counterparts.interpreter import mindspore_python
 from luxmeter.operators.rows import BenchResult, Row
-from luxmeter.operators.side_by_side import side_by_side, table_of
 
 
 def python_with(folder: Path, **versions: str | None) -> Path:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from luxmeter.operators.pictures import series_of
 
 from luxmeter.errors import UsageError
-from luxmeter.operators.pictures import series_of
 from luxmeter.operators.rows import BenchResult, Row, with_speedup
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from luxmeter.operators.pictures import series_of
 from torch import nn, rand
 
 import luxmeter as lux
@@ -20,7 +21,6 @@ from luxmeter.isolate import Pool
 from luxmeter.operators import work
 from luxmeter.operators.case import Case, Operators, case_to_json
 from luxmeter.operators.inputs import make_call
-from luxmeter.operators.pictures import series_of
 from luxmeter.operators.replay import outputs_of, replay
 from luxmeter.operators.resolve import is_operator
 from luxmeter.operators.rows import load_benchmark

@@ -6,8 +6,9 @@ import io
 import os
 import pty
 
-from luxmeter.calls.table import CallTable, Row
 from luxmeter.render.tables import print_table, terminal_width, that_fit
+
+from luxmeter.calls.table import CallTable, Row
 
 ROWS = [["torch.nn.functional.linear", "12.5", "3.25", "40.0%"]]
 COLUMNS = ["api", "total ms", "mean us", "share"]

@@ -16,6 +16,7 @@ import pytest
 import typer
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "experiment"))
+from luxmeter.view.run_page import write_page
 from made_runs import make_run
 
 import luxmeter as lux
@@ -28,7 +29,6 @@ from luxmeter.experiment.kept.viewer import ExperimentViewer, describe
 from luxmeter.store import Image, Lab, Run, layout
 from luxmeter.view.cli import build_app
 from luxmeter.view.run_diff import diff_runs, write_diff
-from luxmeter.view.run_page import write_page
 
 
 def make_lab(folder: Path) -> tuple[Lab, str, list[str]]:

@@ -10,7 +10,8 @@ import typer
 
 from luxmeter import environment
 from luxmeter.errors import LuxmeterError
-from luxmeter.render.tables import print_json, print_table
+from luxmeter.render.json_text import print_json
+from luxmeter.render.table import Column, Table
 from luxmeter.settings import find_lab, globs
 
 _DEVELOPERS_ONLY = ("dev", "peers")
@@ -108,7 +109,7 @@ def _show(findings: Findings) -> None:
         ("extras", findings.extras),
         ("store", findings.store),
     ):
-        print_table([title, ""], list(part.items()))
+        Table([Column(title), Column("")], list(part.items())).print()
         sys.stdout.write("\n")
     for what, next_step in findings.problems:
         sys.stdout.write(f"PROBLEM {what}\n        {next_step}\n")

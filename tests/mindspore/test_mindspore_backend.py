@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from luxmeter.operators.side_by_side import side_by_side
 
 import luxmeter as lux
 from luxmeter.operators.backends import Unsupported
 from luxmeter.operators.backends.mindspore import MindSpore, called
 from luxmeter.operators.case import Case, Operators
+from luxmeter.operators.compare import side_by_side
 from luxmeter.operators.inputs import Call, make_call
 from luxmeter.operators.rows import BenchResult, load_benchmark
 from luxmeter.signature import describe

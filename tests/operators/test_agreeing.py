@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from luxmeter.operators.pictures import series_of
 from torch import nn, rand
 
 from luxmeter.operators import work
@@ -19,6 +18,7 @@ from luxmeter.operators.case import Case, case_to_json
 from luxmeter.operators.compare import compare
 from luxmeter.operators.inputs import Call, make_call
 from luxmeter.operators.rows import BenchResult, Row, row_of, with_speedup
+from luxmeter.operators.series import series_of
 from luxmeter.signature import describe
 from luxmeter.signature_torch import facts_of, module_of
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from luxmeter.operators.pictures import series_of
 from torch import nn, rand
 
 import luxmeter as lux
@@ -25,6 +24,7 @@ from luxmeter.operators.replay import outputs_of, replay
 from luxmeter.operators.resolve import is_operator
 from luxmeter.operators.rows import load_benchmark
 from luxmeter.operators.scales import at_scale, dimensions, scaled
+from luxmeter.operators.series import series_of
 from luxmeter.operators.work import misfit_of
 from luxmeter.signature import ModuleSpec, describe
 from luxmeter.signature_torch import facts_of, module_of

@@ -112,7 +112,7 @@ class CallTable:
             Column("p95 us", DURATION, unit="us", form=",.1f", goes=2),
             Column("max us", DURATION, unit="us", form=",.1f", goes=3),
             Column("first us", DURATION, unit="us", form=",.1f", goes=1),
-            Column("share", SHARE),
+            Column("share", SHARE, form="6.1%"),
         ]
         rows = [
             [row.name, row.framework if several else None, row.detail, row.n, row.total_ns, row.self_ns, row.mean_ns,

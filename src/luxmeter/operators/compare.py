@@ -80,16 +80,16 @@ class BenchComparison:
         shown = [c for c in self.changes if everything or c.call not in ("same", "unclear", "neither")]
         columns = [
             Column(""),
-            Column("op"),
-            Column("signature", most=48),
-            Column("scale"),
-            Column("dtype"),
-            Column("backend"),
+            Column("op", folds=20),
+            Column("signature", most=48, folds=16),
+            Column("scale", goes=4),
+            Column("dtype", goes=3),
+            Column("backend", goes=2),
             Column("us A", NUMBER),
             Column("us B", NUMBER),
             Column("change", SHARE, form="+.1%", missing=""),
-            Column("95 %"),
-            Column("why"),
+            Column("95 %", goes=1),
+            Column("why", folds=16),
         ]
         rows = [
             [c.call, c.kernel or c.op, c.signature, c.scale, c.dtype, c.backend, c.median_a_us, c.median_b_us, c.relative,
@@ -260,7 +260,7 @@ def pair_table(pairs: Iterable[Pair]) -> Table:
     names = (pairs[0].first.backend, pairs[0].second.backend) if pairs else ("first", "second")
     columns = [
         Column("op"),
-        Column("signature", most=40),
+        Column("signature", most=40, folds=16),
         Column("scale", hidden="same"),
         Column("dtype"),
         Column("mode", hidden="same"),
@@ -269,7 +269,7 @@ def pair_table(pairs: Iterable[Pair]) -> Table:
         Column(f"{names[1]} us"),
         Column("ratio", NUMBER, form=".2f", missing=""),
         Column("max error", NUMBER, form=".1e", missing=""),
-        Column("remark"),
+        Column("remark", folds=20),
     ]
     rows = [
         [p.first.kernel or p.first.op.rpartition(".")[2], p.first.signature, p.first.scale, p.first.dtype, p.first.mode,

@@ -317,7 +317,7 @@ def _table(rows: Sequence[Row]) -> Table:
 
     columns = [
         Column("op"),
-        Column("signature", most=48),
+        Column("signature", most=48, folds=20),
         Column("scale", hidden="empty"),
         Column("dtype"),
         Column("backend"),
@@ -325,12 +325,12 @@ def _table(rows: Sequence[Row]) -> Table:
         Column("device", hidden="same"),
         Column("threads", NUMBER, hidden="same"),
         Column("median us", NUMBER, form=".4g", missing=""),
-        Column("±", SHARE, missing=""),
-        Column("GFLOP/s", NUMBER, form=".3g", missing="", hidden="empty"),
-        Column("GB/s", NUMBER, form=".3g", missing="", hidden="empty"),
-        Column("rel. error", NUMBER, form=".1e", missing="", hidden="empty"),
-        Column("speed-up", NUMBER, form=".2f", missing=""),
-        Column("status"),
+        Column("±", SHARE, missing="", goes=4),
+        Column("GFLOP/s", NUMBER, form=".3g", missing="", hidden="empty", goes=1),
+        Column("GB/s", NUMBER, form=".3g", missing="", hidden="empty", goes=2),
+        Column("rel. error", NUMBER, form=".1e", missing="", hidden="empty", goes=3),
+        Column("speed-up", NUMBER, form=".2f", missing="", goes=5),
+        Column("status", folds=20),
     ]
     lines = [
         [name(r), r.signature, r.scale, r.dtype, r.backend, r.mode, r.device, r.threads, r.median_us, half(r),

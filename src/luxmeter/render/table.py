@@ -1,7 +1,7 @@
 """The one table: raw values under typed columns, fitted to a width. Every command and every `print(x)` goes through it.
 
-The kind of a column says how its values are written and where they stand. What does not fit goes column by column in
-the order that `goes` gives; then a column that may shrink is shortened; what is still too long is folded.
+The kind of a column says how its values are written and where they stand. Where it is narrow, text is folded and columns
+are left out, in the order that they give; a number is never broken or cut.
 Nothing in a cell, a heading, a title or a note can steer a terminal.
 """
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _GAP = 2  # between columns
 _ANY_WIDTH = 100_000
+_WORD = 8  # text is not folded to less, unless it says so
 
 
 class Kind(Enum):
@@ -49,9 +50,9 @@ class Column:
     """One column. A word among the values (`-`, `reference`) stays that word, whatever the kind.
 
     `form` writes numbers otherwise than their kind does, as in `format(value, form)`; `unit` holds durations to one unit.
-    `goes`: the columns with the lowest number go first where the width is too small; None stays. `hidden` leaves the
-    column out if no row has a value (`empty`) or all have the same (`same`). A text longer than `most` is cut; where
-    the width is too small it shrinks down to `least`. `one_line` cuts what would be folded.
+    Where the width is too small, text is folded down to `folds` columns; then the columns with the lowest `goes` go first
+    (None stays); then text is cut down to `least`. A text longer than `most` is always cut. `one_line`: never folded.
+    `hidden` leaves the column out if no row has a value (`empty`) or all have the same (`same`).
     """
 
     name: str
@@ -62,6 +63,7 @@ class Column:
     hidden: Literal["", "empty", "same"] = ""
     most: int | None = None
     least: int | None = None
+    folds: int | None = None
     one_line: bool = False
     missing: str = "-"
 
@@ -134,28 +136,30 @@ class Table:
         heads = [one_line(column.name) for column in columns]
         lines = self.cells
         wide = [max(map(cell_len, (head, *(line[i] for line in lines)))) for i, head in enumerate(heads)]
-        fit = fitting(columns, wide, width)
+        needed = [min(w, column.folds or w) for w, column in zip(wide, columns, strict=True)]
+        fit = fitting(columns, needed, width)
         for i in fit:
-            if columns[i].least is not None and width is not None:
-                room = width - sum(wide[k] + _GAP for k in fit if k != i)
+            least = columns[i].least
+            if least is not None and width is not None:
+                room = max(width - sum(wide[k] + _GAP for k in fit if k != i), least)
                 for line in lines:
-                    line[i] = shortened(line[i], max(room, columns[i].least or 0))
+                    line[i] = shortened(line[i], room)
+                wide[i] = min(wide[i], room)
         table = RichTable(box=None, pad_edge=False, header_style="bold")
-        for i in fit:
-            to_the_right, cut = columns[i].kind is not TEXT, columns[i].one_line
-            # A number is never broken: where the terminal is narrow, text is folded.
+        for i, given in zip(
+            fit, shared_out([columns[i] for i in fit], [wide[i] for i in fit], width), strict=True
+        ):
+            is_text, cut = columns[i].kind is TEXT, columns[i].one_line
             table.add_column(
-                Text(heads[i]), justify="right" if to_the_right else "left", no_wrap=to_the_right or cut,
+                Text(heads[i]), justify="left" if is_text else "right", no_wrap=cut or not is_text, width=given,
                 overflow="ellipsis" if cut else "fold",
             )  # fmt: skip
         for line in lines:
             table.add_row(*(Text(line[i]) for i in fit))  # Text: brackets in values are not markup
-        if out.isatty():
-            _console(out, width or _ANY_WIDTH).print(table)
-        else:
-            whole = io.StringIO()
-            _console(whole, width or _ANY_WIDTH).print(table)
-            out.writelines(f"{line.rstrip()}\n" for line in whole.getvalue().splitlines())
+        made = out if out.isatty() else io.StringIO()
+        _console(made, _ANY_WIDTH).print(table)  # the widths are given: nothing is left to rich
+        if made is not out:
+            _write_stripped(made, out)
         return [heads[i] for i in range(len(heads)) if i not in fit]
 
     def _is_hidden(self, i: int, rule: str) -> bool:
@@ -180,17 +184,36 @@ def fitting(columns: Sequence[Column], wide: Sequence[int], width: int | None) -
     return fit
 
 
+def shared_out(columns: Sequence[Column], wide: Sequence[int], width: int | None) -> list[int]:
+    """How wide each column is: numbers as they need, text as far as there is room, in equal steps."""
+    if width is None:
+        return list(wide)
+    given = [min(w, c.folds or _WORD) if c.kind is TEXT else w for w, c in zip(wide, columns, strict=True)]
+    room = width - sum(given) - _GAP * (len(given) - 1)
+    while room > 0 and (short := [i for i, w in enumerate(wide) if given[i] < w]):
+        for i in short[:room]:
+            given[i] += 1
+        room -= len(short)
+    return given
+
+
 def shortened(text: str, most: int | None) -> str:
     """The text, cut with `...` if it is longer than `most`."""
     return text if most is None or len(text) <= most else f"{text[: max(0, most - 3)]}..."
 
 
-def write_lines(lines: Sequence[str], out: IO[str], *, width: int) -> None:
+def write_lines(lines: Sequence[str], out: IO[str], *, width: int | None) -> None:
     """Lines of prose, broken between words where they are longer than `width`."""
     whole = io.StringIO()
     for line in lines:
-        _console(whole, width).print(plain(line))
-    out.writelines(f"{line.rstrip()}\n" for line in whole.getvalue().splitlines())
+        _console(whole, width or _ANY_WIDTH).print(plain(line))
+    _write_stripped(whole, out)
+
+
+def _write_stripped(made: IO[str], out: IO[str]) -> None:
+    """Without the spaces that fill lines up."""
+    made.seek(0)
+    out.writelines(f"{line.rstrip()}\n" for line in made)
 
 
 def terminal_width(stream: IO[str]) -> int | None:
@@ -209,7 +232,8 @@ def _console(out: IO[str], width: int) -> Console:
     from rich.console import Console
 
     # In a notebook rich would show a table beside `out` instead of writing to it, and a kernel asks for colours.
+    # Without a height a dumb terminal has 80 columns, whatever the width.
     return Console(
-        file=out, width=width, force_jupyter=False, force_terminal=None if out.isatty() else False, highlight=False,
+        file=out, width=width, height=25, force_jupyter=False, force_terminal=None if out.isatty() else False, highlight=False,
         markup=False,
     )  # fmt: skip

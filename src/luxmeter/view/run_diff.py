@@ -112,8 +112,8 @@ def _write_metrics(diff: RunDiff, out: IO[str], *, system: bool) -> None:
         Column("B", NUMBER),
         Column("B - A", NUMBER, form="+.4g"),
         Column("", SHARE, form="+.1%"),
-        Column("A from .. to"),
-        Column("B from .. to"),
+        Column("A from .. to", goes=1),
+        Column("B from .. to", goes=1),
     ]
     rows = []
     for m in shown:

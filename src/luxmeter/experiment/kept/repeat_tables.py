@@ -77,7 +77,12 @@ class RepeatTable:
         """For people: `0.913 ± 0.012`, where ± is the 95 % interval of the mean by the t distribution."""
         from luxmeter.render.table import NUMBER, Column, Table
 
-        columns = [Column("variant"), Column("n", NUMBER), Column("seeds"), *map(Column, self.metrics)]
+        columns = [
+            Column("variant", folds=20),
+            Column("n", NUMBER),
+            Column("seeds", goes=1),
+            *map(Column, self.metrics),
+        ]
         rows = [
             [
                 row.group.label,
@@ -135,13 +140,13 @@ class VariantTable:
         from luxmeter.render.table import NUMBER, Column, Table
 
         columns = [
-            Column("variant"),
+            Column("variant", folds=20),
             Column("n", NUMBER),
             Column(self.metric),
-            Column("difference"),
-            Column("effect", NUMBER, form="+.2f"),
+            Column("difference", goes=2),
+            Column("effect", NUMBER, form="+.2f", goes=1),
             Column("p", NUMBER, form=".2g"),
-            Column("verdict"),
+            Column("verdict", folds=12),
         ]
         words = {
             "holm": "corrected after Holm",

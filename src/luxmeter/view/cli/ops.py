@@ -115,11 +115,11 @@ def _print_table(found: Operators) -> None:
     columns = [
         Column("of the time" if found.whole[0] else "of the calls", SHARE),
         Column("calls", NUMBER),
-        Column("us a call", NUMBER, hidden="empty"),
-        Column("operator"),
-        Column("given", most=90),
-        Column("inputs", BYTES),
-        Column("from"),
+        Column("us a call", NUMBER, hidden="empty", goes=3),
+        Column("operator", folds=24),
+        Column("given", most=90, folds=24),
+        Column("inputs", BYTES, goes=1),
+        Column("from", goes=2),
     ]
     rows = [
         [found.share(case), case.count, round((case.total_ns or 0) / 1e3 / max(1, case.count), 2) if timed else None,

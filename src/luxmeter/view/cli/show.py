@@ -60,4 +60,4 @@ def _show_benchmark(path: Path, as_json: bool) -> None:
     if as_json:
         print_json(found.records())
     else:
-        sys.stdout.write(f"{found}\n")
+        found.show()

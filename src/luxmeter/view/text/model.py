@@ -21,10 +21,8 @@ from luxmeter.render.table import (
     write_lines,
 )
 
-_WIDTH = 140  # where there is no terminal
 
-
-def as_text(cost: ModelCost, *, depth: int = 2, width: int = _WIDTH) -> str:
+def as_text(cost: ModelCost, *, depth: int = 2, width: int | None = None) -> str:
     """The whole report as plain text."""
     stream = io.StringIO()
     show(cost, depth=depth, stream=stream, width=width)
@@ -41,7 +39,7 @@ def show(
 ) -> None:
     """Print the whole report; with `memory`, also what training needs by optimizer."""
     out = stream if stream is not None else sys.stdout
-    width = width or terminal_width(out) or _WIDTH
+    width = width or terminal_width(out)
     write_lines(summary_lines(cost), out, width=width)
     tables = [_module_table(cost, depth)]
     if cost.latency is not None and (marked := [share for share in shares(cost) if share.mark]):
@@ -113,16 +111,16 @@ def _module_table(cost: ModelCost, depth: int) -> Table:
     timed = cost.latency is not None
     columns = [
         Column("module", one_line=True),
-        Column("kind"),
+        Column("kind", goes=4),
         Column("calls", NUMBER),
         Column("params", AMOUNT),
-        Column("MACs", AMOUNT),
+        Column("MACs", AMOUNT, goes=5),
         Column("FLOPs", AMOUNT),
-        Column("%", NUMBER, form=".1f"),
-        Column("backward", AMOUNT),
-        *([Column("time", DURATION), Column("%", NUMBER, form=".1f")] if timed else []),
-        Column("output"),
-        Column("note"),
+        Column("%", NUMBER, form=".1f", goes=1),
+        Column("backward", AMOUNT, goes=2),
+        *([Column("time", DURATION), Column("%", NUMBER, form=".1f", goes=1)] if timed else []),
+        Column("output", goes=3),
+        Column("note", folds=16),
     ]
     whole_ns = cost.modules[0].time_ns or 0
     rows = []
@@ -154,11 +152,11 @@ def _operator_table(cost: ModelCost, limit: int = 10) -> Table:
         Column("calls", NUMBER),
         Column("MACs", AMOUNT),
         Column("FLOPs", AMOUNT),
-        Column("%", NUMBER, form=".1f"),
-        Column("bytes", BYTES),
-        Column("FLOP/byte", NUMBER, form=".1f"),
-        Column("backward calls", NUMBER),
-        Column("backward FLOPs", AMOUNT),
+        Column("%", NUMBER, form=".1f", goes=3),
+        Column("bytes", BYTES, goes=5),
+        Column("FLOP/byte", NUMBER, form=".1f", goes=2),
+        Column("backward calls", NUMBER, goes=1),
+        Column("backward FLOPs", AMOUNT, goes=4),
     ]
     rows = [
         [op.name, op.calls, op.macs, op.flops, _percent(op.flops, cost.flops), op.moved_bytes,

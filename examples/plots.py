@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles, import_folder, scalars
-from luxmeter.experiment.kept.curves import parallel, plot, plot_tensorboard
 from luxmeter.render.sparkline import sparkline
 from luxmeter.store import Lab
+from luxmeter.view.pages.plots import parallel, plot, plot_tensorboard
 
 with tempfile.TemporaryDirectory() as folder:
     place = Path(folder)

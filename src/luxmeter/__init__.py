@@ -9,6 +9,8 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from luxmeter.views import VIEWS
+
 __version__ = "0.1.0"
 
 # Public name -> the room that holds it. One line a name; tests/house/ holds each to a docstring and an example.
@@ -41,6 +43,17 @@ _PLACES = {
 }
 
 __all__ = ["__version__", *_PLACES]
+
+# What a result is shown by -> where that lives. Results stand to the left of views and reach them by these names.
+VIEWS.update(
+    {
+        "trace page": "luxmeter.view.pages.trace:trace_page",
+        "model page": "luxmeter.view.pages.model:as_html",
+        "model text": "luxmeter.view.text.model:as_text",
+        "model report": "luxmeter.view.text.model:show",
+        "benchmark picture": "luxmeter.view.pages.bench:draw",
+    }
+)
 
 if TYPE_CHECKING:
     from luxmeter.calls import load_trace as load_trace

@@ -60,7 +60,7 @@ def mlflow_read(folder: Path) -> None:
 
 
 def picture_drawn(folder: Path) -> None:
-    from luxmeter.experiment.kept.curves import Plot
+    from luxmeter.view.pages.plots import Plot
 
     Plot("nothing").save(folder / "a.html")
     Plot("nothing").save(folder / "a.png")

@@ -73,3 +73,33 @@ def test_command_line_starts_without_a_framework() -> None:
     code = "import sys; from luxmeter.view.cli import build_app; build_app(); print([m for m in ('torch', 'mindspore', 'pyarrow') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def rich_tables(path: Path) -> list[str]:
+    """What a file imports of rich that lays out tables."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in found if name.startswith(("rich.table", "rich.columns"))]
+
+
+def test_there_is_one_table() -> None:
+    inside = {path.relative_to(SOURCE).parts[0] for path in FILES if rich_tables(path)}
+    assert inside == {"render"}
+
+
+def test_views_stand_in_view() -> None:
+    """Results reach views by name: every name leads to a function in view/, and every name asked for is known."""
+    from luxmeter.views import VIEWS, view
+
+    assert all(place.startswith("luxmeter.view.") and callable(view(name)) for name, place in VIEWS.items())
+    asked = set()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "view":
+                assert isinstance(node.args[0], ast.Constant), path
+                asked.add(node.args[0].value)
+    assert asked == set(VIEWS)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from luxmeter.errors import LuxmeterError, MissingExtraError
+from luxmeter.operators.compare import pair_table, side_by_side
 from luxmeter.operators.counterparts import counterpart_of, counterparts, interpreter
 from luxmeter.operators.counterparts.interpreter import mindspore_python
 from luxmeter.operators.rows import BenchResult, Row
-from luxmeter.operators.side_by_side import side_by_side, table_of
 
 
 def python_with(folder: Path, **versions: str | None) -> Path:
@@ -106,21 +106,23 @@ def test_pairs_and_their_table() -> None:
     assert [p.first.op for p in pairs] == ["torch.add", "torch.mul"]
     assert pairs[0].ratio == 2.5 and pairs[0].differs and pairs[0].remark == "results differ"
     assert pairs[1].ratio is None and pairs[1].remark == "mindspore crashed: ended by SIGFPE"
-    columns, lines = table_of(pairs)
+    table = pair_table(pairs)
+    columns, lines = table.names, table.cells
     assert columns[3:5] == ["eager us", "mindspore us"]
     assert lines[0][3:7] == ["10 [9, 11]", "25 [24, 26]", "2.50", "5.0e-01"]
-    assert table_of([])[1] == []
+    assert pair_table([]).rows == []
 
 
 def test_a_benchmark_of_both_shows_them_beside_each_other() -> None:
     both = (row("torch.add", "eager", 10.0), row("torch.add", "mindspore", 4000.0))
-    columns, lines = BenchResult(both).table()
+    table = BenchResult(both).table()
+    columns, lines = table.names, table.cells
     assert columns == ["op", "signature", "dtype", "eager us", "mindspore us", "ratio", "max error", "remark"]
     assert lines == [["add", "f32[2]", "fp32", "10 [9, 11]", "4000 [3999, 4001]", "400.00", "", ""]]
     # A third backend, or one that lacks a case: one line a measurement, so that none is lost.
     for rows in ((*both, row("torch.add", "compile", 5.0)), (*both, row("torch.mul", "eager", 5.0))):
-        columns, lines = BenchResult(rows).table()
-        assert len(lines) == 3 and "backend" in columns
+        table = BenchResult(rows).table()
+        assert len(table.rows) == 3 and "backend" in table.names
 
 
 def test_pairs_at_several_scales_say_which() -> None:
@@ -129,6 +131,7 @@ def test_pairs_at_several_scales_say_which() -> None:
         for scale in ("batch=1", "batch=8")
         for backend in ("eager", "mindspore")
     ]
-    columns, lines = table_of(side_by_side(rows))
+    table = pair_table(side_by_side(rows))
+    columns, lines = table.names, table.cells
     assert columns[2] == "scale" and "threads" not in columns
     assert [line[2] for line in lines] == ["batch=1", "batch=8"]

@@ -20,15 +20,15 @@ from made_runs import make_run
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError, LuxmeterWarning, StoreError
-from luxmeter.experiment.kept import curves
 from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.experiment.kept.repeats import find_repeats
 from luxmeter.experiment.kept.runs import find_run
 from luxmeter.experiment.kept.viewer import ExperimentViewer, describe
 from luxmeter.store import Image, Lab, Run, layout
 from luxmeter.view.cli import build_app
+from luxmeter.view.pages import plots
 from luxmeter.view.run_diff import diff_runs, write_diff
-from luxmeter.view.run_page import write_page
+from luxmeter.view.text.run import write_page
 
 
 def make_lab(folder: Path) -> tuple[Lab, str, list[str]]:
@@ -224,7 +224,7 @@ def check(lab: Lab, victim: str, others: list[str], *, pages: bool = True) -> st
             write_page(run, io.StringIO(), width=100, system=True)
     if pages:
         write_diff(*diff_runs(*kept), io.StringIO(), full=True, system=True)
-        assert curves.plot([run.stored for run in kept], ["loss"]).charts
+        assert plots.plot([run.stored for run in kept], ["loss"]).charts
     groups = find_repeats(lab, "name = mnist")
     assert {member.id for group in groups for member in group.members} >= set(others)
     ExperimentViewer(lab).backtracking("ckpt")
@@ -237,7 +237,7 @@ def check(lab: Lab, victim: str, others: list[str], *, pages: bool = True) -> st
     said_no = asks(
         lambda: lab.find(victim).state,
         lambda: describe(KeptRun.of(stored())), lambda: write_page(KeptRun.of(stored()), io.StringIO(), width=100, system=True),
-        lambda: KeptRun.of(stored()).code, lambda: curves.plot([stored()], []), lambda: stored().tags,
+        lambda: KeptRun.of(stored()).code, lambda: plots.plot([stored()], []), lambda: stored().tags,
         lambda: stored().objects(), lambda: stored().metric("loss"), lambda: stored().summary,
         lambda: list(KeptRun.of(stored()).metric("acc")), lambda: KeptRun.of(stored()).log_text,
         lambda: stored().follow().new(), lambda: diff_runs(KeptRun.of(stored()), kept[0]),

@@ -334,6 +334,22 @@ def test_values_never_reach_markup_or_the_terminal(lab: Lab, command: Any) -> No
     assert not list(Path.cwd().rglob("pwned"))
 
 
+def test_headings_never_reach_markup_or_the_terminal(lab: Lab, command: Any) -> None:
+    for seed in (1, 2, 3, 4):
+        lr = 0.1 * (seed % 2)
+        make_run(
+            lab, EVIL.strip(), params={"seed": seed, EVIL: EVIL + str(lr)}, metrics={EVIL: [1.0, lr + seed]}
+        )
+    pages = [
+        command("runs", "--group"), command("repeats"), command("repeats", "-m", EVIL), command("plot", "-m", EVIL),
+        command("plot", "--where", "state = finished", "--repeats"), command("diff", "latest~1", "latest"),
+    ]  # fmt: skip
+    command("rm", "latest")
+    for page in (*pages, command("rm", "--list")):
+        assert not {"\x1b", "\x07", "\u202e", "\r"} & set(page), repr(page)
+    assert all("\\x1b[31m" in page.splitlines()[0] for page in pages[:3])
+
+
 def test_json_gives_values_back_as_they_are(lab: Lab, command: Any) -> None:
     make_run(lab, params={"text": EVIL}, metrics={"m": [float("nan")]})
     found = json.loads(command("runs", "--json"))[0]

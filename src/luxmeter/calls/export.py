@@ -25,6 +25,7 @@ from luxmeter.calls.session import Trace
 from luxmeter.calls.table import BY
 from luxmeter.calls.tree import CallTree
 from luxmeter.errors import TraceError, UsageError, suggestion
+from luxmeter.views import view
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +54,8 @@ def write(
     result = part_of(whole, part)
     with _new_file(target) as temporary:
         if chosen == "html":
-            from luxmeter.calls.page import trace_page
-
-            temporary.write_text(trace_page(result, title=target.stem, part=part or Part()), encoding="utf-8")
+            page = view("trace page")(result, title=target.stem, part=part or Part())
+            temporary.write_text(page, encoding="utf-8")
         elif chosen == "perfetto":
             with open(temporary, "w", encoding="utf-8") as stream:
                 _write_perfetto(result, stream, first_ns(whole))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from luxmeter.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
     from luxmeter.calls.reading import Recording
+    from luxmeter.render.table import Table
 
 Numbers = npt.NDArray[Any]
 
@@ -90,56 +90,40 @@ class CallTable:
 
     def text(self, *, top: int = 30, title: str = "", width: int | None = None) -> str:
         """The table for a terminal; columns that do not fit into `width` are left out, the least telling first."""
-        from luxmeter.render.tables import print_table, that_fit
-
         if not self.rows:
             return "\n".join([*filter(None, [title]), f"nothing by {self.by} was recorded", *self.notes])
+        return self.as_table(top=top, title=title).text(width)
+
+    def as_table(self, *, top: int = 30, title: str = "") -> Table:
+        """The first `top` rows under their columns, with what a reader must know below."""
+        from luxmeter.render.table import DURATION, NUMBER, SHARE, Column, Table
+
+        several = any(row.framework not in ("", "torch") for row in self.rows)
+        tells_apart = self.by == "signature"
+        columns = [
+            Column(self.by),
+            Column("framework", hidden="empty", goes=6),
+            Column("of", hidden="empty", most=60, least=20, goes=None if tells_apart else 7),
+            Column("n", NUMBER, form=","),
+            Column("total ms", DURATION, unit="ms", form=",.3f", goes=8),
+            Column("self ms", DURATION, unit="ms", form=",.3f"),
+            Column("mean us", DURATION, unit="us", form=",.1f", goes=4),
+            Column("p50 us", DURATION, unit="us", form=",.1f", goes=5),
+            Column("p95 us", DURATION, unit="us", form=",.1f", goes=2),
+            Column("max us", DURATION, unit="us", form=",.1f", goes=3),
+            Column("first us", DURATION, unit="us", form=",.1f", goes=1),
+            Column("share", SHARE, form="6.1%"),
+        ]
+        rows = [
+            [row.name, row.framework if several else None, row.detail, row.n, row.total_ns, row.self_ns, row.mean_ns,
+             row.p50_ns, row.p95_ns, row.max_ns, row.first_ns, row.share]
+            for row in self.rows[:top]
+        ]  # fmt: skip
         counted = sum(row.n for row in self.rows)
         which = {"module": [f"{counted:,} of the {self.calls:,} calls are calls of modules"],
                  "section": [f"{counted:,} times in a section, which is no call: there were {self.calls:,} calls"]}  # fmt: skip
-        detailed = any(row.detail for row in self.rows[:top])
-        several = any(row.framework not in ("", "torch") for row in self.rows)
-        columns = [self.by, *(["framework"] if several else []), *(["of"] if detailed else []), "n", "total ms", "self ms", "mean us", "p50 us",
-                   "p95 us", "max us", "first us", "share"]  # fmt: skip
-        shown = [
-            [row.name, *([row.framework] if several else []), *([row.detail[:60]] if detailed else []), f"{row.n:,}", _fixed(row.total_ns, 1e6),
-             _fixed(row.self_ns, 1e6), _fixed(row.mean_ns, 1e3), _fixed(row.p50_ns, 1e3), _fixed(row.p95_ns, 1e3),
-             _fixed(row.max_ns, 1e3), _fixed(row.first_ns, 1e3), f"{row.share:6.1%}"]
-            for row in self.rows[:top]
-        ]  # fmt: skip
-        least = [
-            ("first us",),
-            ("p95 us",),
-            ("max us",),
-            ("mean us",),
-            ("p50 us",),
-            ("framework",),
-            ("total ms",),
-        ]
-        if self.by != "signature":  # there it tells the rows apart
-            least.insert(-1, ("of",))
-        fit = that_fit(columns, shown, width=width, expendable=least)
-        first = sum(i < 1 + several + detailed for i in fit)
-        columns, shown = [columns[i] for i in fit], [[row[i] for i in fit] for row in shown]
-        widths = [
-            max(len(columns[i]), *(len(row[i]) for row in shown), 0) for i in range(first, len(columns))
-        ]
-        shown = [
-            [*row[:first], *(t.rjust(w) for t, w in zip(row[first:], widths, strict=True))] for row in shown
-        ]
-        columns = [*columns[:first], *(c.rjust(w) for c, w in zip(columns[first:], widths, strict=True))]
-        if width is not None and "of" in columns:
-            at = columns.index("of")
-            rest_of_line = sum(
-                max(len(row[i]) for row in (columns, *shown)) + 2 for i in range(len(columns)) if i != at
-            )
-            room = max(width - rest_of_line, 20)
-            shown = [[*row[:at], _shortened(row[at], room), *row[at + 1 :]] for row in shown]
-        stream = io.StringIO()
-        print_table(columns, shown, title=title, stream=stream)
         rest = [f"... and {len(self.rows) - top} more rows"] if len(self.rows) > top else []
-        lines = [line.rstrip() for line in stream.getvalue().splitlines()]
-        return "\n".join([*lines, *rest, *which.get(self.by, ()), *self.notes])
+        return Table(columns, rows, title=title, notes=[*rest, *which.get(self.by, ()), *self.notes])
 
     @classmethod
     def from_live(cls, rows: Sequence[tuple[int, ...]], callables: Sequence[CallableWords]) -> CallTable:
@@ -339,13 +323,3 @@ def _sums(codes: Numbers, values: Numbers, n: int) -> Numbers:
     found = np.zeros(n, dtype=np.int64)
     np.add.at(found, codes, values.astype(np.int64))
     return found
-
-
-def _shortened(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 3]}..."
-
-
-def _fixed(value: float | None, scale: float) -> str:
-    if value is None:
-        return "-"
-    return f"{value / scale:,.3f}" if scale >= 1e6 else f"{value / scale:,.1f}"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from luxmeter.views import view
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -216,15 +218,12 @@ class ModelCost(Open):
 
     def tree(self, *, depth: int = 2) -> str:
         """The modules as text, `depth` levels of them, with parameters, MACs and shapes."""
-        from luxmeter.model.report import as_text
-
-        return as_text(self, depth=depth)
+        text: str = view("model text")(self, depth=depth)
+        return text
 
     def show(self, *, depth: int = 2, memory: bool = False) -> None:
         """Print the whole report to the terminal; with `memory`, also what training needs by optimizer."""
-        from luxmeter.model.report import show
-
-        show(self, depth=depth, memory=memory)
+        view("model report")(self, depth=depth, memory=memory)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON."""
@@ -252,9 +251,8 @@ class ModelCost(Open):
 
     def to_html(self, path: str | Path | None = None, *, depth: int | None = None) -> str:
         """A page of its own with the tree that folds, also written to `path` if given."""
-        from luxmeter.model.page import as_html
-
-        return as_html(self, path, depth=depth)
+        page: str = view("model page")(self, path, depth=depth)
+        return page
 
     def __str__(self) -> str:
         return self.tree(depth=2)

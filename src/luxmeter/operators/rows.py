@@ -10,8 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +18,8 @@ from typing import IO, Any
 from luxmeter import stats
 from luxmeter.errors import UsageError
 from luxmeter.files import write_file
+from luxmeter.render.table import NUMBER, SHARE, Column, Table
+from luxmeter.views import view
 
 VERSION = 1
 FORMATS = (".csv", ".json", ".parquet", ".png", ".svg")
@@ -177,13 +178,12 @@ class BenchResult:
 
         Without a kind: time against scale if any scale varies.
         """
-        from luxmeter.operators.pictures import draw
-
-        return draw(self, path, kind=kind)
+        drawn: Path = view("benchmark picture")(self, path, kind=kind)
+        return drawn
 
     def exponents(self) -> dict[str, float]:
         """For each series over a scale that varies: k of time ~ size**k, fitted through all its sizes."""
-        from luxmeter.operators.pictures import series_of
+        from luxmeter.operators.series import series_of
 
         return {s.name: s.exponent for s in series_of(self) if s.exponent is not None}
 
@@ -217,15 +217,16 @@ class BenchResult:
 
         return pd.DataFrame(self.records(), columns=COLUMNS)
 
-    def table(self) -> tuple[list[str], list[list[Any]]]:
-        """(columns, rows) for people; columns that say the same everywhere are left out.
+    def table(self) -> Table:
+        """The rows for people; columns that say the same everywhere are left out, and notes stand below.
 
         torch and MindSpore, with nothing else: one line an operator, both beside each other.
         """
-        from luxmeter.operators.side_by_side import side_by_side, table_of
+        from luxmeter.operators.compare import pair_table, side_by_side
 
         pairs = side_by_side(self.rows)
-        return table_of(pairs) if pairs and 2 * len(pairs) == len(self.rows) else _table(self.rows)
+        found = pair_table(pairs) if pairs and 2 * len(pairs) == len(self.rows) else _table(self.rows)
+        return replace(found, notes=self.notes())
 
     def notes(self) -> list[str]:
         """What a reader of the numbers must know: the noise floor, a busy machine, what is missing."""
@@ -259,15 +260,10 @@ class BenchResult:
 
     def show(self, stream: IO[str] | None = None) -> None:
         """Print the table for a terminal, and the notes below it."""
-        from luxmeter.render.tables import print_table
-
-        print_table(*self.table(), stream=stream)
-        (stream or sys.stdout).write("".join(f"{note}\n" for note in self.notes()))
+        self.table().print(stream)
 
     def __str__(self) -> str:
-        text = io.StringIO()
-        self.show(text)
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+        return self.table().text()
 
 
 def load_benchmark(path: str | Path) -> BenchResult:
@@ -302,19 +298,11 @@ def _read(path: Path) -> Any:
     return {**said, "rows": table.to_pylist()}
 
 
-def short_signature(text: str, most: int = 48) -> str:
-    """A signature for a table."""
-    return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def _table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
-    def half(row: Row) -> str:
+def _table(rows: Sequence[Row]) -> Table:
+    def half(row: Row) -> float | None:
         if row.n < 2 or not row.median_us or row.ci_low_us is None or row.ci_high_us is None:
-            return ""
-        return f"{max(row.ci_high_us - row.median_us, row.median_us - row.ci_low_us) / row.median_us:.1%}"
-
-    def number(value: float | None, form: str) -> str:
-        return "" if value is None else format(value, form)
+            return None
+        return max(row.ci_high_us - row.median_us, row.median_us - row.ci_low_us) / row.median_us
 
     def status(row: Row) -> str:
         return row.status if row.status in ("ok", "doubtful") else f"{row.status}: {row.reason[:46]}"
@@ -327,22 +315,26 @@ def _table(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
             else (row.op if row.op.startswith("aten.") else row.op.rpartition(".")[2])
         )
 
-    cells: dict[str, Callable[[Row], Any]] = {
-        "op": name, "signature": lambda r: short_signature(r.signature), "scale": lambda r: r.scale,
-        "dtype": lambda r: r.dtype, "backend": lambda r: r.backend, "mode": lambda r: r.mode,
-        "device": lambda r: r.device, "threads": lambda r: r.threads, "median us": lambda r: number(r.median_us, ".4g"),
-        "±": half, "GFLOP/s": lambda r: number(r.gflops_per_s, ".3g"), "GB/s": lambda r: number(r.gb_per_s, ".3g"),
-        "rel. error": lambda r: number(r.max_rel_error, ".1e"), "speed-up": lambda r: number(r.speedup, ".2f"),
-        "status": status,
-    }  # fmt: skip
-    for column in ("scale", "mode", "device", "threads", "GFLOP/s", "GB/s", "rel. error"):
-        seen = {cells[column](row) for row in rows}
-        if seen in (set(), {""}) or (column in ("mode", "device", "threads") and len(seen) == 1):
-            del cells[column]
-    lines = [[cell(row) for cell in cells.values()] for row in rows]
-    for i, column in enumerate(cells):  # numbers stand on the right, also where some are missing
-        if column in ("median us", "±", "GFLOP/s", "GB/s", "rel. error", "speed-up"):
-            width = max([len(column), *(len(line[i]) for line in lines)])
-            for line in lines:
-                line[i] = line[i].rjust(width)
-    return list(cells), lines
+    columns = [
+        Column("op"),
+        Column("signature", most=48, folds=20),
+        Column("scale", hidden="empty"),
+        Column("dtype"),
+        Column("backend"),
+        Column("mode", hidden="same"),
+        Column("device", hidden="same"),
+        Column("threads", NUMBER, hidden="same"),
+        Column("median us", NUMBER, form=".4g", missing=""),
+        Column("±", SHARE, missing="", goes=4),
+        Column("GFLOP/s", NUMBER, form=".3g", missing="", hidden="empty", goes=1),
+        Column("GB/s", NUMBER, form=".3g", missing="", hidden="empty", goes=2),
+        Column("rel. error", NUMBER, form=".1e", missing="", hidden="empty", goes=3),
+        Column("speed-up", NUMBER, form=".2f", missing="", goes=5),
+        Column("status", folds=20),
+    ]
+    lines = [
+        [name(r), r.signature, r.scale, r.dtype, r.backend, r.mode, r.device, r.threads, r.median_us, half(r),
+         r.gflops_per_s, r.gb_per_s, r.max_rel_error, r.speedup, status(r)]
+        for r in rows
+    ]  # fmt: skip
+    return Table(columns, lines)

@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+
+def number(value: Any) -> str:
+    """12345.6 -> `12,346`, 0.12345 -> `0.1235`; whole numbers as they are."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def share(part: float) -> str:
+    """0.1234 -> `12.3%`."""
+    return f"{part:.1%}"
+
 
 def amount(count: float) -> str:
     """4089184256 -> `4.09 G`; small whole numbers as they are."""
@@ -14,8 +28,23 @@ def size(size_bytes: float) -> str:
 
 
 def span(time_ns: float) -> str:
-    """1234567 -> `1.23 ms`."""
+    """1234567 -> `1.23 ms`: a time that was measured."""
     return _scaled(time_ns, 1000.0, (" ns", " us", " ms", " s"))
+
+
+def long_span(seconds: float | None) -> str:
+    """4000 -> `1 h 6 min`: how long something took, as people say it."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:

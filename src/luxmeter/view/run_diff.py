@@ -17,9 +17,11 @@ from luxmeter.experiment.kept.run_query import C
 from luxmeter.experiment.kept.runs import runs
 from luxmeter.experiment.records import SYSTEM
 from luxmeter.files import to_json
+from luxmeter.render.amounts import long_span
+from luxmeter.render.json_text import for_machines
 from luxmeter.render.plain import one_line, plain
-from luxmeter.render.tables import for_machines, print_table
-from luxmeter.view.run_words import span_words, value_words, when_words
+from luxmeter.render.table import NUMBER, SHARE, Column, Table
+from luxmeter.view.run_words import value_words, when_words
 
 _MOST_LINES = 60
 _MOST_GROUPED = 2000  # of the newest runs of these names: repeats are sought among them
@@ -57,7 +59,7 @@ def write_diff(
 ) -> None:
     """Parameters, command, code, environment, metrics, and which of them plausibly explains the difference."""
     for letter, run in (("A", diff.a), ("B", diff.b)):
-        when = f"{when_words(run.head.created_ns)}, took {span_words(run.duration)}"
+        when = f"{when_words(run.head.created_ns)}, took {long_span(run.duration)}"
         out.write(f"{letter}  {run.id}  {one_line(run.name)}  {run.status}  {when}\n")
     _section(out, "parameters", diff.params)
     _section(out, "command", diff.command)
@@ -74,8 +76,8 @@ def _section(out: IO[str], title: str, changes: Sequence[Change], *, most: int |
         return
     out.write(f"\n{title}\n")
     shown = changes if most is None else changes[:most]
-    rows = [[one_line(c.name), *told_apart(c.a, c.b, _words)] for c in shown]
-    print_table(["", "A", "B"], [[f"  {name}", one, two] for name, one, two in rows], stream=out)
+    rows = [[f"  {c.name}", *told_apart(c.a, c.b, _words)] for c in shown]
+    Table([Column(""), Column("A"), Column("B")], rows).print(out)
     if len(shown) < len(changes):
         out.write(f"  ... and {len(changes) - len(shown)} more (--full)\n")
 
@@ -104,13 +106,20 @@ def _write_metrics(diff: RunDiff, out: IO[str], *, system: bool) -> None:
         out.write("\nmetrics: none\n")
         return
     out.write("\nmetrics, last values\n")
+    columns = [
+        Column(""),
+        Column("A", NUMBER),
+        Column("B", NUMBER),
+        Column("B - A", NUMBER, form="+.4g"),
+        Column("", SHARE, form="+.1%"),
+        Column("A from .. to", goes=1),
+        Column("B from .. to", goes=1),
+    ]
     rows = []
     for m in shown:
-        gap = "-" if m.difference is None else f"{m.difference:+.4g}"
-        share = "-" if m.relative is None else f"{m.relative:+.1%}"
-        best = [f"{b[0]:.4g} .. {b[1]:.4g}" if b else "-" for b in (m.a_best, m.b_best)]
-        rows.append([f"  {one_line(m.key)}", value_words(m.a), value_words(m.b), gap, share, *best])
-    print_table(["", "A", "B", "B - A", "", "A from .. to", "B from .. to"], rows, stream=out)
+        best = [f"{b[0]:.4g} .. {b[1]:.4g}" if b else None for b in (m.a_best, m.b_best)]
+        rows.append([f"  {m.key}", value_words(m.a), value_words(m.b), m.difference, m.relative, *best])
+    Table(columns, rows).print(out)
 
 
 def _write_explanation(why: Explanation, out: IO[str], *, full: bool) -> None:
@@ -119,11 +128,8 @@ def _write_explanation(why: Explanation, out: IO[str], *, full: bool) -> None:
     out.write(f"  chance: {one_line(why.chance.words)}\n")
     shown = [c for c in why.candidates if full or c.weight > CANNOT]
     if shown:
-        rows = [
-            [f"  {place}.", c.kind, one_line(c.what), one_line(c.evidence or c.why)]
-            for place, c in enumerate(shown, 1)
-        ]
-        print_table(["", "kind", "what differs", "because"], rows, stream=out)
+        rows = [[f"  {place}.", c.kind, c.what, c.evidence or c.why] for place, c in enumerate(shown, 1)]
+        Table([Column(""), Column("kind"), Column("what differs"), Column("because")], rows).print(out)
     hidden = len(why.candidates) - len(shown)
     if hidden:
         out.write(f"  and {hidden} that can hardly matter (--full)\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,27 +11,13 @@ from typing import Any
 from luxmeter.described import canonical
 from luxmeter.experiment.records import SYSTEM
 from luxmeter.files import from_json
+from luxmeter.render.amounts import long_span, number
 from luxmeter.render.plain import one_line
-from luxmeter.render.tables import cell, console_to
+from luxmeter.render.table import NUMBER, TEXT, Column, Table
 from luxmeter.store import RunRow
 from luxmeter.store.query import Field, parse_field
 
 _PARAM_COLUMNS, _METRIC_COLUMNS = 6, 4
-
-
-def span_words(seconds: float | None) -> str:
-    """4000 -> `1 h 7 min`."""
-    if seconds is None:
-        return "-"
-    if seconds < 1:
-        return f"{seconds * 1e3:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def when_words(created_ns: int) -> str:
@@ -43,7 +28,7 @@ def when_words(created_ns: int) -> str:
 def value_words(value: Any) -> str:
     """A parameter's or metric's value in one harmless line."""
     if isinstance(value, float):
-        return cell(value) if math.isfinite(value) else str(value)
+        return number(value) if math.isfinite(value) else str(value)
     if isinstance(value, Mapping) and len(value) == 1:
         value = from_json(value)  # as the index holds what JSON has no word for
     text = value if isinstance(value, str) else "-" if value is None else str(value)
@@ -63,8 +48,8 @@ def default_columns(rows: Sequence[RunRow]) -> list[str]:
     return columns + (["note"] if any(row.note for row in rows) else [])
 
 
-def row_cells(row: RunRow, fields: Iterable[Field]) -> list[str]:
-    """The texts of one row."""
+def row_cells(row: RunRow, fields: Iterable[Field]) -> list[Any]:
+    """The values of one row."""
     params, metrics = row.params, row.metrics
     return [_cell(row, params, metrics, field) for field in fields]
 
@@ -80,47 +65,25 @@ def heading(field: Field) -> str:
 
 def print_rows(rows: Sequence[RunRow], columns: Sequence[str]) -> list[str]:
     """Print a table that fits the terminal; returns the columns that found no room."""
-    from rich.table import Table
-    from rich.text import Text
-
     fields = [parse_field({"status": "state", "tags": "tag"}.get(c, c)) for c in columns]
-    heads = [heading(field) for field in fields]
-    body = [row_cells(row, fields) for row in rows]
-    wide = [max([len(h), *(len(r[i]) for r in body)]) for i, h in enumerate(heads)]
     on_screen = sys.stdout.isatty()
-    width = shutil.get_terminal_size((100, 24)).columns if on_screen else 10_000
-    kept = _fitting(fields, [min(w, 40) for w in wide] if on_screen else wide, width)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for i in kept:
-        numeric = fields[i].kind in ("metric", "duration")
-        table.add_column(Text(heads[i]), justify="right" if numeric else "left", no_wrap=True, overflow="ellipsis",
-                         max_width=40 if on_screen else None)  # fmt: skip
-    for cells in body:
-        table.add_row(*(Text(cells[i]) for i in kept))
-    console_to(sys.stdout, width=width).print(table)
-    return [heads[i] for i in range(len(heads)) if i not in kept]
+    typed = [
+        Column(
+            heading(field), NUMBER if field.kind in ("metric", "duration") else TEXT, one_line=True,
+            most=40 if on_screen else None, goes=_GOES.get(field.kind, 0) - place / 1000,
+        )
+        for place, field in enumerate(fields)
+    ]  # fmt: skip
+    return Table(typed, [row_cells(row, fields) for row in rows]).print()
 
 
-def _fitting(fields: Sequence[Field], wide: Sequence[int], width: int) -> list[int]:
-    """The columns that fit beside each other; what tells least goes first."""
-    order = {
-        "note": 0,
-        "created": 1,
-        "duration": 2,
-        "tag": 3,
-        "param": 4,
-        "state": 5,
-        "metric": 6,
-        "name": 7,
-        "id": 9,
-    }
-    kept = list(range(len(fields)))
-    while len(kept) > 1 and sum(wide[i] + 2 for i in kept) - 2 > width:
-        kept.remove(min(kept, key=lambda i: (order.get(fields[i].kind, 0), -i)))
-    return kept
+# What tells least goes first where the terminal is narrow; of one kind the last column.
+_GOES = {
+    "note": 0, "created": 1, "duration": 2, "tag": 3, "param": 4, "state": 5, "metric": 6, "name": 7, "id": 9,
+}  # fmt: skip
 
 
-def _cell(row: RunRow, params: Mapping[str, Any], metrics: Mapping[str, Any], field: Field) -> str:
+def _cell(row: RunRow, params: Mapping[str, Any], metrics: Mapping[str, Any], field: Field) -> Any:
     if field.kind == "param":
         return value_words(params[field.name]) if field.name in params else "-"
     if field.kind == "metric":
@@ -130,7 +93,7 @@ def _cell(row: RunRow, params: Mapping[str, Any], metrics: Mapping[str, Any], fi
     if field.kind == "ended":
         return "-" if row.ended_ns is None else when_words(row.ended_ns)
     if field.kind == "duration":
-        return span_words(row.duration_s)
+        return long_span(row.duration_s)
     if field.kind == "tag":
         return one_line(" ".join(row.tags))
     if field.kind == "archived":

@@ -10,7 +10,8 @@ from luxmeter.calls import load_trace
 from luxmeter.calls.export import Part, check_what, write
 from luxmeter.calls.formats import format_of
 from luxmeter.calls.part import part_of
-from luxmeter.render.tables import print_json, terminal_width
+from luxmeter.render.json_text import print_json
+from luxmeter.render.table import terminal_width
 from luxmeter.store import Lab
 from luxmeter.view.startup import Request
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import threading
 
 from luxmeter.classic.apitimewrapper.my_print import print as tell
 from luxmeter.errors import UsageError
-from luxmeter.render.tables import print_table
+from luxmeter.render.table import NUMBER, Column, Table
 
 _lock = threading.Lock()
 _open: list[
@@ -35,10 +34,8 @@ def end_analysis() -> None:
         [name, len(ms), round(sum(ms), 4), round(sum(ms) / len(ms), 4), round(min(ms), 4), round(max(ms), 4)]
         for name, ms in sorted(found.items(), key=lambda item: -sum(item[1]))
     ]
-    stream = io.StringIO()
-    columns = ["name", "count", "total(ms)", "mean(ms)", "min(ms)", "max(ms)"]
-    print_table(columns, rows, title="analysis", stream=stream)
-    tell("\n".join(line.rstrip() for line in stream.getvalue().splitlines()))
+    numbers = [Column(name, NUMBER) for name in ("count", "total(ms)", "mean(ms)", "min(ms)", "max(ms)")]
+    tell(Table([Column("name"), *numbers], rows, title="analysis").text())
 
 
 def count(name: str, cost_ms: float) -> None:

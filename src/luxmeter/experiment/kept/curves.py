@@ -1,9 +1,4 @@
-"""Pictures straight from the store: metric curves with smoothing and bands over repeats, parallel coordinates.
-
-plot(runs, ["loss", "acc"], smooth=0.6).save("curves.png")         # or .svg, .html
-plot(runs, ["acc"], repeats=True).save("bands.html")               # a line a variant, a band over its seeds
-parallel(runs, metrics=["acc"]).save("params.html")
-"""
+"""Metrics of runs as curves and axes: read, smoothed, averaged over repeats with a band. Numbers only; view/pages/plots.py draws."""
 
 from __future__ import annotations
 
@@ -17,62 +12,12 @@ import numpy as np
 from luxmeter.described import canonical
 from luxmeter.errors import StoreError, UsageError, suggestion
 from luxmeter.experiment.kept.repeats import Member, as_member, group_runs
-from luxmeter.files import from_json, write_file
-from luxmeter.render.curves import Axis, Chart, Floats, Line, Parallel, is_even_log, smooth, thinned
+from luxmeter.files import from_json
+from luxmeter.render.curves import Axis, Floats, Line, is_even_log, smooth
 from luxmeter.store import Run
 
 Band: TypeAlias = Literal["ci", "std", "range", "none"]
-BANDS = {"ci": "band: 95 % interval of the mean (t)", "std": "band: ± standard deviation", "range": "band: lowest to highest"}  # fmt: skip
-X_LABELS = {"step": "step", "seconds": "seconds since the run's first point"}
-SUFFIXES = (".png", ".svg", ".html")
 _GRID = 600  # points of a mean over runs whose steps differ
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Charts to be saved, or shown in a notebook."""
-
-    title: str
-    charts: tuple[Chart, ...] = ()
-    parallel: Parallel | None = None
-    facts: tuple[str, ...] = ()
-    smoothing: float = 0.0
-
-    def save(self, path: str | Path, *, dark: bool = False, dpi: int = 150) -> Path:
-        """Write a .png or .svg picture (matplotlib), or a self-contained .html page; returns its path."""
-        target = Path(path)
-        if target.suffix.lower() not in SUFFIXES:
-            raise UsageError(
-                "plot-suffix",
-                f"{target.name!r} has no suffix of a plot.",
-                f"Use one of {', '.join(SUFFIXES)}.",
-            )
-        if not target.absolute().parent.is_dir():
-            raise UsageError(
-                "plot-folder", f"There is no folder {target.absolute().parent}.", "Make it first."
-            )
-        if target.suffix.lower() == ".html":
-            write_file(target, self.to_html().encode())
-        else:
-            from luxmeter.render.figures import save_figure
-
-            save_figure(self.charts, target, parallel=self.parallel, title=self.title, dark=dark, dpi=dpi)
-        return target
-
-    def to_html(self) -> str:
-        """The page: it loads nothing from anywhere."""
-        from luxmeter.render.charts import chart_page
-
-        return chart_page(
-            self.title, self.charts, parallel=self.parallel, facts=self.facts, smoothing=self.smoothing
-        )
-
-    def _repr_html_(self) -> str:
-        """In a notebook: in a frame of its own, so that styles do not mix."""
-        from html import escape
-
-        height = 420 * (1 + (len(self.charts) - 1) // 2) + (440 if self.parallel else 0)
-        return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:{height}px;border:0"></iframe>'
 
 
 @dataclass(frozen=True)
@@ -86,23 +31,12 @@ class Series:
     times_ns: Floats
 
 
-def plot(
-    runs: Iterable[Any],
-    metrics: Sequence[str] | str = (),
-    *,
-    smooth: float = 0.0,
-    repeats: bool = False,
-    band: Band = "ci",
-    x: str = "step",
-    log_y: bool = False,
-    title: str = "",
-) -> Plot:
-    """Curves of these metrics (all but the machine's own, unless named), a chart a metric, a line a run.
+# The metric -> its lines: a name, and the series that the line is the mean of.
+Sets: TypeAlias = dict[str, list[tuple[str, list[Series]]]]
 
-    `repeats`: runs that differ only in their seed are one line, with a band. `smooth` is TensorBoard's (0 to 1).
-    `x` is step or seconds.
-    """
-    members = _members(runs)
+
+def curves_of(members: Sequence[Member], metrics: Sequence[str] | str = (), *, repeats: bool = False) -> Sets:
+    """The series of these metrics (all but the machine's own, unless named): a line a run, or a variant."""
     keys = [metrics] if isinstance(metrics, str) else list(metrics)
     known = list(dict.fromkeys(key for member in members for key in member.metrics))
     for key in keys:
@@ -118,29 +52,19 @@ def plot(
     if repeats:
         groups = [(g.label, list(g.members)) for g in group_runs(members) if g.members]
     else:
-        groups = list(zip(_names(members), ([m] for m in members), strict=True))
-    sets = {
+        groups = list(zip(names_of(members), ([m] for m in members), strict=True))
+    return {
         key: [(name, [s for m in some if (s := _series(m, key, name)) is not None]) for name, some in groups]
         for key in keys
     }
-    title = title or ", ".join(dict.fromkeys(member.name for member in members))
-    return draw(sets, smoothing=smooth, band=band, x=x, log_y=log_y, title=title)
 
 
-def plot_tensorboard(
-    folder: str | Path,
-    metrics: Sequence[str] | str = (),
-    *,
-    smooth: float = 0.0,
-    x: str = "step",
-    log_y: bool = False,
-    title: str = "",
-) -> Plot:
-    """Curves straight out of TensorBoard's event files, without importing them."""
+def curves_of_tensorboard(folder: str | Path, metrics: Sequence[str] | str = ()) -> Sets:
+    """The same out of TensorBoard's event files."""
     from luxmeter.experiment.interop.tensorboard_events import read_runs
 
     wanted = [metrics] if isinstance(metrics, str) else list(metrics)
-    sets: dict[str, list[tuple[str, list[Series]]]] = {}
+    sets: Sets = {}
     for run in read_runs(folder):
         flat = run.points
         keys = np.array(flat[0::4], dtype=object)
@@ -161,43 +85,13 @@ def plot_tensorboard(
         raise UsageError(
             "nothing-to-plot", f"The event files in {folder} have no scalar.", "Check the folder."
         )
-    return draw(chosen, smoothing=smooth, band="none", x=x, log_y=log_y, title=title or Path(folder).name)
+    return chosen
 
 
-def draw(
-    sets: dict[str, list[tuple[str, list[Series]]]],
-    *,
-    smoothing: float,
-    band: str,
-    x: str,
-    log_y: bool,
-    title: str,
-) -> Plot:
-    """Charts of metric -> (line's name -> the series it is the mean of)."""
-    if x not in X_LABELS:
-        raise UsageError("plot-axis", f"There is no axis {x!r}.", f"Use {' or '.join(X_LABELS)}.")
-    if band not in (*BANDS, "none"):
-        raise UsageError("plot-band", f"There is no band {band!r}.", f"Use {', '.join(BANDS)} or none.")
-    charts = []
-    for key, lines in sets.items():
-        drawn = [_line(name, series, smoothing, band, x) for name, series in lines if series]
-        note = BANDS.get(band, "") if any(line.low is not None for line in drawn) else ""
-        charts.append(Chart(key, X_LABELS[x], [thinned(line) for line in drawn], log_y=log_y, note=note))
-    runs = sum(len(series) for _, series in next(iter(sets.values())))
-    facts = (f"{runs} runs", *([f"smoothed with {smoothing:g}"] if smoothing else []))
-    return Plot(title, tuple(charts), None, facts, smoothing)
-
-
-def parallel(
-    runs: Iterable[Any],
-    params: Sequence[str] = (),
-    *,
-    metrics: Sequence[str] | str = (),
-    of: str = "last",
-    title: str = "",
-) -> Plot:
-    """Each run a line across its parameters (those that differ, unless named) and metrics, coloured by the last."""
-    members = _members(runs)
+def axes_of(
+    members: Sequence[Member], params: Sequence[str] = (), *, metrics: Sequence[str] | str = (), of: str = "last"
+) -> list[Axis]:  # fmt: skip
+    """The runs' parameters (those that differ, unless named) and metrics, an axis each."""
     keys = [metrics] if isinstance(metrics, str) else list(metrics)
     known_params = list(dict.fromkeys(key for m in members for key in m.params))
     for name in params:
@@ -227,19 +121,19 @@ def parallel(
             f"Parallel coordinates need two axes; these {len(members)} runs give {len(axes)}.",
             "Name parameters or metrics in which they differ.",
         )
-    title = title or ", ".join(dict.fromkeys(member.name for member in members))
-    drawn = Parallel(f"{len(members)} runs across {len(axes)} axes", _names(members), axes)
-    return Plot(title, (), drawn, (f"{len(members)} runs",))
+    return axes
 
 
-def _members(runs: Iterable[Any]) -> list[Member]:
+def members_of(runs: Iterable[Any]) -> list[Member]:
+    """The runs as repeats see them; none is an error."""
     members = [as_member(run) for run in runs]
     if not members:
         raise UsageError("nothing-to-plot", "There is no run to plot.", "luxmeter runs lists what there is.")
     return members
 
 
-def _line(name: str, series: list[Series], smoothing: float, band: str, x: str) -> Line:
+def line_of(name: str, series: list[Series], *, smoothing: float, band: str, x: str) -> Line:
+    """The curve of one series, or the mean of several with its band."""
     made = [_in_order(one, x) for one in series]
     if len(made) == 1:
         xs, ys = made[0]
@@ -306,7 +200,7 @@ def _series(member: Member, key: str, name: str) -> Series | None:
     return Series(name, key, *columns)
 
 
-def _names(members: list[Member]) -> list[str]:
+def names_of(members: Sequence[Member]) -> list[str]:
     """What tells runs apart in a legend: name and differing parameters; the id where that is not enough."""
     labels = {m.id: g.label for g in group_runs(members, code=False) for m in g.members}
     told = []

@@ -75,9 +75,14 @@ class RepeatTable:
 
     def print(self, stream: IO[str] | None = None) -> None:
         """For people: `0.913 ± 0.012`, where ± is the 95 % interval of the mean by the t distribution."""
-        from luxmeter.render.tables import print_table
+        from luxmeter.render.table import NUMBER, Column, Table
 
-        columns = ["variant", "n", "seeds", *self.metrics]
+        columns = [
+            Column("variant", folds=20),
+            Column("n", NUMBER),
+            Column("seeds", goes=1),
+            *map(Column, self.metrics),
+        ]
         rows = [
             [
                 row.group.label,
@@ -87,7 +92,7 @@ class RepeatTable:
             ]
             for row in self.rows
         ]
-        print_table(columns, rows, stream=stream)
+        Table(columns, rows).print(stream)
 
 
 class VariantTable:
@@ -132,24 +137,28 @@ class VariantTable:
 
     def print(self, stream: IO[str] | None = None) -> None:
         """For people."""
-        import sys
+        from luxmeter.render.table import NUMBER, Column, Table
 
-        from luxmeter.render.tables import print_table
-
-        columns = ["variant", "n", self.metric, "difference", "effect", "p", "verdict"]
-        rows = [self._cells(row) for row in self.rows]
-        print_table(columns, rows, stream=stream)
+        columns = [
+            Column("variant", folds=20),
+            Column("n", NUMBER),
+            Column(self.metric),
+            Column("difference", goes=2),
+            Column("effect", NUMBER, form="+.2f", goes=1),
+            Column("p", NUMBER, form=".2g"),
+            Column("verdict", folds=12),
+        ]
         words = {
             "holm": "corrected after Holm",
             "fdr": "corrected after Benjamini and Hochberg",
             "none": "not corrected",
         }
-        (stream or sys.stdout).write(
+        how = (
             f"against {self.reference.label}; {self.tests} tests, p {words[self.correction]}; "
-            "± is the 95 % interval of the mean (t)\n"
+            "± is the 95 % interval of the mean (t)"
         )
-        if self.note:
-            (stream or sys.stdout).write(f"{self.note}\n")
+        notes = [how, self.note] if self.note else [how]
+        Table(columns, [self._cells(row) for row in self.rows], notes=notes).print(stream)
 
     def _cells(self, row: VariantRow) -> list[Any]:
         if row.against is None:
@@ -159,8 +168,7 @@ class VariantTable:
         if d.low is not None and d.high is not None:
             gap += f" ({d.low:+.3g} .. {d.high:+.3g})"
         return [
-            row.group.label, row.estimate.n, shown(row.estimate), gap, "-" if d.effect is None else f"{d.effect:+.2f}",
-            "-" if d.p_corrected is None else f"{d.p_corrected:.2g}", self._verdict(d),
+            row.group.label, row.estimate.n, shown(row.estimate), gap, d.effect, d.p_corrected, self._verdict(d),
         ]  # fmt: skip
 
     def _verdict(self, d: Difference) -> str:

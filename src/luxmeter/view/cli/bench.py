@@ -104,7 +104,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _finish(result: BenchResult, out: list[Path], *, plot: str, as_json: bool, resume: Path | None) -> None:
-    from luxmeter.render.tables import print_json
+    from luxmeter.render.json_text import print_json
 
     for path in out:
         result.plot(path, kind=plot) if path.suffix.lower() in (".png", ".svg") else result.to_file(path)

@@ -28,9 +28,9 @@ def register(app: typer.Typer) -> None:
         from luxmeter.experiment import records
         from luxmeter.experiment.kept import source_code
         from luxmeter.experiment.kept.runs import find_run
-        from luxmeter.render.amounts import size
+        from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import one_line
-        from luxmeter.render.tables import print_json, print_table
+        from luxmeter.render.table import BYTES, Column, Table
 
         found = find_run(run)
         kept = records.read_code(found.stored)
@@ -60,9 +60,9 @@ def register(app: typer.Typer) -> None:
         if as_json:
             print_json({name: read(name).decode("utf-8", "replace") for name in names})
             return
-        rows = [[one_line(name), size(len(read(name))), name in ran.files] for name in names]
+        rows = [[name, len(read(name)), name in ran.files] for name in names]
         sys.stdout.write(one_line(f"code of {found.id}, from {kept.root}") + "\n")
-        print_table(["file", "size", "ran"], rows)
+        Table([Column("file"), Column("size", BYTES), Column("ran")], rows).print()
 
 
 def _print(body: bytes) -> None:

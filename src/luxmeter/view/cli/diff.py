@@ -67,7 +67,7 @@ def _kind(a: str, b: str, what: str) -> str:
 
 def _diff_runs(a: str, b: str, *, metric: str, full: bool, system: bool, as_json: bool) -> None:
     from luxmeter.experiment.kept.runs import find_run
-    from luxmeter.render.tables import print_json
+    from luxmeter.render.json_text import print_json
     from luxmeter.view.run_diff import as_record, diff_runs, write_diff
 
     one, two = find_run(a), find_run(b)
@@ -86,13 +86,13 @@ def _diff_runs(a: str, b: str, *, metric: str, full: bool, system: bool, as_json
 
 def _diff_benchmarks(a: str, b: str, *, smallest: float, top: int, show_all: bool, as_json: bool) -> None:
     from luxmeter.operators.compare import compare_files
-    from luxmeter.render.tables import print_json, print_table
+    from luxmeter.render.json_text import print_json
 
     found = compare_files(a, b, smallest=smallest)
     if as_json:
         print_json(found.to_json())
     elif show_all or top != 20:
-        print_table(*found.table(top=top, everything=show_all))
+        found.table(top=top, everything=show_all).print()
     else:
         sys.stdout.write(f"{found}\n")
 
@@ -102,7 +102,7 @@ def _diff_traces(
 ) -> None:
     from luxmeter.calls import load_trace
     from luxmeter.calls.difference import difference
-    from luxmeter.render.tables import print_json
+    from luxmeter.render.json_text import print_json
 
     found = difference(load_trace(_trace_of(a)), load_trace(_trace_of(b)), by=by, smallest=smallest)
     if as_json:
@@ -113,41 +113,42 @@ def _diff_traces(
 
 
 def _say_options(found: Difference) -> None:
-    from luxmeter.render.plain import one_line
-    from luxmeter.render.tables import cell, print_table
+    from luxmeter.render.table import Column, Table
 
     if not found.options:
         return
     sys.stdout.write("A and B were traced with different options: their numbers may not compare.\n")
     rows = [
-        [
-            f"  {c.name}",
-            *(one_line(", ".join(v) if isinstance(v, list) else cell(v)) for v in (c.a, c.b)),
-            c.touches,
-        ]
+        [f"  {c.name}", *(", ".join(v) if isinstance(v, list) else v for v in (c.a, c.b)), c.touches]
         for c in found.options
     ]
-    print_table(["  option", "A", "B", "touches"], rows)
+    Table([Column("  option"), Column("A"), Column("B"), Column("touches")], rows).print()
     sys.stdout.write("\n")
 
 
 def _show(found: Difference, *, by: str, top: int, show_all: bool) -> None:
-    from luxmeter.render.tables import print_table, terminal_width, that_fit
+    from luxmeter.render.table import DURATION, NUMBER, SHARE, Column, Table
 
     kept = [c for c in found.changes if show_all or c.kind not in ("same", "unclear")]
+    columns = [
+        Column(""),
+        Column(by),
+        Column("of all", SHARE, form="+.1%"),
+        Column("a call", SHARE, form="+.1%", goes=5),
+        Column("us A", DURATION, unit="us", form=",.2f", goes=4),
+        Column("us B", DURATION, unit="us", form=",.2f", goes=4),
+        Column("n A", NUMBER, form=",", goes=3),
+        Column("n B", NUMBER, form=",", goes=3),
+        Column("share A", SHARE, goes=2),
+        Column("share B", SHARE, goes=2),
+        Column("why", goes=1),
+    ]
     rows = [
-        [c.kind, c.name, f"{c.weight:+.1%}", "-" if c.relative is None else f"{c.relative:+.1%}", _us(c.median_a_ns),
-         _us(c.median_b_ns), f"{c.n_a:,}", f"{c.n_b:,}", f"{c.share_a:.1%}", f"{c.share_b:.1%}", c.why]
+        [c.kind, c.name, c.weight, c.relative, c.median_a_ns, c.median_b_ns, c.n_a, c.n_b, c.share_a, c.share_b, c.why]
         for c in kept[:top]
     ]  # fmt: skip
     if rows:
-        columns = ["", by, "of all", "a call", "us A", "us B", "n A", "n B", "share A", "share B", "why"]
-        fit = that_fit(
-            columns, rows, width=terminal_width(sys.stdout),
-            expendable=[("why",), ("share A", "share B"), ("n A", "n B"), ("us A", "us B"), ("a call",)],
-        )  # fmt: skip
-        right = [place for place, i in enumerate(fit) if 2 <= i < 10]
-        print_table([columns[i] for i in fit], [[row[i] for i in fit] for row in rows], right=right)
+        Table(columns, rows).print()
     if len(kept) > top:
         sys.stdout.write(f"... and {len(kept) - top} more\n")
     counted = [f"{n} {words}" for kind, words in _KINDS.items() if (n := len(found.of(kind)))]
@@ -171,10 +172,6 @@ _KINDS: dict[Kind, str] = {
     "new": "new",
     "gone": "gone",
 }
-
-
-def _us(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1e3:,.2f}"
 
 
 def _trace_of(reference: str) -> Path:

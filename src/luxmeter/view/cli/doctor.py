@@ -16,7 +16,8 @@ import typer
 from luxmeter import environment, supported
 from luxmeter.errors import LuxmeterError
 from luxmeter.isolate import Pool
-from luxmeter.render.tables import print_json, print_table
+from luxmeter.render.json_text import print_json
+from luxmeter.render.table import Column, Table
 from luxmeter.settings import find_lab, globs
 
 _DEVELOPERS_ONLY = ("dev", "peers")
@@ -196,7 +197,7 @@ def _show(findings: Findings) -> None:
         ("extras", findings.extras),
         ("store", findings.store),
     ):
-        print_table([title, ""], list(part.items()))
+        Table([Column(title), Column("")], list(part.items())).print()
         sys.stdout.write("\n")
     for note in findings.notes:
         sys.stdout.write(f"NOTE {note}\n")

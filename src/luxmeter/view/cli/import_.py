@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Take runs into the lab. Archives with members that point outside, links or devices are refused."""
         from luxmeter.experiment.kept.runs import open_lab
-        from luxmeter.render.tables import print_json
+        from luxmeter.render.json_text import print_json
 
         kind = sources[0] if sources[0] in _OTHERS and len(sources) > 1 else ""
         if sources[0] in _OTHERS and len(sources) == 1 and not Path(sources[0]).exists():

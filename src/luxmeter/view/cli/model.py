@@ -99,7 +99,7 @@ def _beside(path: Path, number: int, names: list[str]) -> Path:
 
 def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -> None:
     from luxmeter.model.compare import compare
-    from luxmeter.render.tables import print_json
+    from luxmeter.render.json_text import print_json
 
     together = compare(costs) if len(costs) > 1 else None
     if as_json:
@@ -114,13 +114,13 @@ def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -
 
 
 def _side_by_side(together: Comparison) -> None:
-    from luxmeter.render.tables import print_table
+    from luxmeter.render.table import Column, Table
 
     rows = []
     for line in together.lines:
         ratios = ["" if r is None or i == 0 else f"  {r:.2f}x" for i, r in enumerate(line.ratios)]
         rows.append([line.quantity, *(text + ratio for text, ratio in zip(line.texts, ratios, strict=True))])
-    print_table(["", *together.names], rows)
+    Table([Column(""), *map(Column, together.names)], rows).print()
 
 
 def _inputs(texts: list[str]) -> Any:

@@ -19,8 +19,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show or write a run's note."""
         from luxmeter.experiment.kept.runs import find_run
+        from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import plain
-        from luxmeter.render.tables import print_json
 
         found = find_run(run)
         if text is not None:

@@ -109,22 +109,24 @@ def _save(found: Operators, out: Path) -> None:
 
 
 def _print_table(found: Operators) -> None:
-    from luxmeter.operators.rows import short_signature
-    from luxmeter.render.amounts import size
-    from luxmeter.render.tables import print_table
+    from luxmeter.render.table import BYTES, NUMBER, SHARE, Column, Table
 
     timed = any(case.total_ns is not None for case in found)
+    columns = [
+        Column("of the time" if found.whole[0] else "of the calls", SHARE),
+        Column("calls", NUMBER),
+        Column("us a call", NUMBER, hidden="empty", goes=3),
+        Column("operator", folds=24),
+        Column("given", most=90, folds=24),
+        Column("inputs", BYTES, goes=1),
+        Column("from", goes=2),
+    ]
     rows = [
-        [
-            f"{found.share(case):.1%}", case.count,
-            *([round((case.total_ns or 0) / 1e3 / max(1, case.count), 2)] if timed else []),
-            case.op, short_signature(str(case.signature), 90), size(case.size_bytes), ", ".join(case.where[:2]),
-        ]
+        [found.share(case), case.count, round((case.total_ns or 0) / 1e3 / max(1, case.count), 2) if timed else None,
+         case.op, str(case.signature), case.size_bytes, ", ".join(case.where[:2])]
         for case in found[:_SHOWN]
     ]  # fmt: skip
-    share = "of the time" if found.whole[0] else "of the calls"
-    columns = [share, "calls", *(["us a call"] if timed else []), "operator", "given", "inputs", "from"]
-    print_table(columns, rows)
+    Table(columns, rows).print()
     if len(found) > _SHOWN:
         sys.stdout.write(f"... and {len(found) - _SHOWN} more (all of them: --json or -o FILE)\n")
     sys.stdout.write(f"{_covered(found)}\n")
@@ -144,6 +146,6 @@ def _covered(found: Operators) -> str:
 
 def _print_json(found: Operators) -> None:
     from luxmeter.operators.case import case_to_json
-    from luxmeter.render.tables import print_json
+    from luxmeter.render.json_text import print_json
 
     print_json([{**case_to_json(case), "share": found.share(case)} for case in found])

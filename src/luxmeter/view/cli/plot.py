@@ -11,7 +11,7 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.experiment.kept.curves import Plot
+    from luxmeter.view.pages.plots import Plot
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
         ),
     ) -> None:
         """Draw metrics of runs. Without -o each curve is one line of text."""
-        from luxmeter.experiment.kept import curves
+        from luxmeter.view.pages import plots
 
         if tensorboard is not None:
             if runs or where or repeats or parallel or param:
@@ -63,7 +63,7 @@ def register(app: typer.Typer) -> None:
             _save_images(tensorboard, images)
             if images is not None and output is None and not metric:
                 return
-            made = curves.plot_tensorboard(tensorboard, metric, smooth=smooth, x=x, log_y=log_y, title=title)
+            made = plots.plot_tensorboard(tensorboard, metric, smooth=smooth, x=x, log_y=log_y, title=title)
         else:
             if images is not None:
                 raise UsageError(
@@ -71,9 +71,9 @@ def register(app: typer.Typer) -> None:
                 )
             chosen = _chosen(runs or [], where)
             if parallel:
-                made = curves.parallel(chosen, param, metrics=metric, title=title)
+                made = plots.parallel(chosen, param, metrics=metric, title=title)
             else:
-                made = curves.plot(
+                made = plots.plot(
                     chosen, metric, smooth=smooth, repeats=repeats, band=band, x=x, log_y=log_y, title=title  # type: ignore[arg-type]
                 )  # fmt: skip
         if output is None:
@@ -110,7 +110,7 @@ def _show(made: Plot) -> None:
     import numpy as np
 
     from luxmeter.render.sparkline import sparkline
-    from luxmeter.render.tables import print_table
+    from luxmeter.render.table import NUMBER, Column, Table
 
     if made.parallel is not None:
         raise UsageError(
@@ -122,4 +122,12 @@ def _show(made: Plot) -> None:
             known = line.y[np.isfinite(line.y)]
             ends = [float(known[0]), float(known[-1])] if len(known) else [None, None]
             rows.append([chart.title, line.name, line.n, ends[0], sparkline(line.y.tolist()), ends[1]])
-    print_table(["metric", "run", "n", "first", "", "last"], rows)
+    columns = [
+        Column("metric"),
+        Column("run"),
+        Column("n", NUMBER),
+        Column("first", NUMBER),
+        Column(""),
+        Column("last", NUMBER),
+    ]
+    Table(columns, rows).print()

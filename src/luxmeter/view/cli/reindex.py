@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from luxmeter.render.tables import print_json
+from luxmeter.render.json_text import print_json
 
 
 def register(app: typer.Typer) -> None:

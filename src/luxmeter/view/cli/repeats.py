@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         """Mean and confidence interval over seeds; with one metric, which variants differ beyond chance."""
         from luxmeter.experiment.kept.repeat_tables import repeat_table, variant_table
         from luxmeter.experiment.kept.repeats import find_repeats
-        from luxmeter.render.tables import print_json
+        from luxmeter.render.json_text import print_json
         from luxmeter.store import Lab
 
         if (baseline or paired or best or matters is not None) and len(metric) != 1:

@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
         from luxmeter.experiment.again.again import run_again
         from luxmeter.experiment.again.reproduction import compare_runs
         from luxmeter.experiment.kept.runs import find_run, lab_of
-        from luxmeter.render.tables import print_json
+        from luxmeter.render.json_text import print_json
 
         first = find_run(run)
         again = run_again(
@@ -68,7 +68,7 @@ def register(app: typer.Typer) -> None:
 def _show(first: KeptRun, again: Again, found: Reproduction, *, kept: bool) -> None:
     from luxmeter.experiment.again.reproduction import code_differs
     from luxmeter.render.plain import one_line
-    from luxmeter.render.tables import print_table
+    from luxmeter.render.table import NUMBER, Column, Table
 
     rows = [
         [m.key, m.match, m.n or None, m.largest or None, m.why]
@@ -76,7 +76,8 @@ def _show(first: KeptRun, again: Again, found: Reproduction, *, kept: bool) -> N
         if m.match != "left out"
     ]
     if rows:
-        print_table(["metric", "again", "points", "largest difference", ""], rows)
+        numbers = [Column("points", NUMBER), Column("largest difference", NUMBER)]
+        Table([Column("metric"), Column("again"), *numbers, Column("")], rows).print()
     left = [m.key for m in found.metrics if m.match == "left out"]
     if left:
         sys.stdout.write(f"left out: {one_line(', '.join(left))}\n")

@@ -32,8 +32,8 @@ def register(app: typer.Typer) -> None:
         from luxmeter.experiment.again.again import run_again
         from luxmeter.experiment.again.rerun_arguments import changed_arguments, split_changes, was_taken
         from luxmeter.experiment.kept.runs import find_run, lab_of
+        from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import one_line
-        from luxmeter.render.tables import print_json
         from luxmeter.view.run_words import value_words
 
         first = find_run(run)

@@ -23,7 +23,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Move runs to the lab's trash, from where --undo brings them back until luxmeter gc empties it."""
         from luxmeter.experiment.kept.runs import open_lab
-        from luxmeter.render.tables import print_json, print_table
+        from luxmeter.render.json_text import print_json
+        from luxmeter.render.table import Column, Table
 
         lab = open_lab(create=False)
         if listing:
@@ -32,7 +33,7 @@ def register(app: typer.Typer) -> None:
                 place = lab.folder / "trash"
                 print_json([{"id": r.id, "name": r.name, "folder": str(place / r.id)} for r in trashed])
             elif trashed:
-                print_table(["id", "name"], [[run.id, run.name] for run in trashed])
+                Table([Column("id"), Column("name")], [[run.id, run.name] for run in trashed]).print()
             else:
                 sys.stdout.write("The trash is empty.\n")
             return

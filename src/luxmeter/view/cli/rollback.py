@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
         """Bring code and checkpoints back, never over changes that are neither committed nor kept by a run."""
         from luxmeter.experiment.again.way_back import roll_back
         from luxmeter.experiment.kept.runs import find_run
+        from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import one_line
-        from luxmeter.render.tables import print_json
 
         found = find_run(run)
         done = roll_back(found.stored, to, code=code, checkpoints=checkpoints, dry=dry)

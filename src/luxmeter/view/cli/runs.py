@@ -68,7 +68,7 @@ def register(app: typer.Typer) -> None:
 
 def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
     from luxmeter.experiment.kept.viewer import short
-    from luxmeter.render.tables import print_json
+    from luxmeter.render.json_text import print_json
     from luxmeter.view.run_words import default_columns, print_rows
 
     rows = found.rows
@@ -90,7 +90,7 @@ def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
 def _print_groups(found: Runs, as_json: bool) -> None:
     from luxmeter.experiment.kept.repeat_tables import repeat_table
     from luxmeter.experiment.kept.repeats import group_runs, member_of_row
-    from luxmeter.render.tables import print_json
+    from luxmeter.render.json_text import print_json
 
     lab = found.lab
     table = repeat_table(group_runs([member_of_row(lab, row) for row in found.rows] if lab else []))
@@ -104,7 +104,8 @@ def _print_groups(found: Runs, as_json: bool) -> None:
 
 def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
     from luxmeter.experiment.kept.viewer import ExperimentViewer
-    from luxmeter.render.tables import print_json, print_table
+    from luxmeter.render.json_text import print_json
+    from luxmeter.render.table import NUMBER, Column, Table
 
     made = ExperimentViewer().backtracking(str(file))
     if among is not None:
@@ -117,7 +118,8 @@ def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
         [run_id, f["event"], f["time"], f["size_bytes"], f["path"]] for run_id in made for f in made[run_id]
     ]
     if rows:
-        print_table(["run", "event", "when", "bytes", "file"], rows)
+        columns = [Column("run"), Column("event"), Column("when"), Column("bytes", NUMBER), Column("file")]
+        Table(columns, rows).print()
     else:
         sys.stdout.write(f"No run of this lab made {file}.\n")
 

@@ -112,7 +112,8 @@ def _state_file(reference: str) -> Path:
 
 
 def _show(result: SearchResult, *, top: int, as_json: bool) -> None:
-    from luxmeter.render.tables import print_json, print_table
+    from luxmeter.render.json_text import print_json
+    from luxmeter.render.table import NUMBER, Column, Table
 
     if as_json:
         print_json(
@@ -138,7 +139,7 @@ def _show(result: SearchResult, *, top: int, as_json: bool) -> None:
         ]
         for c in result.population[:top]
     ]
-    print_table(columns, rows)
+    Table([Column(name, NUMBER) for name in columns], rows).print()
     sys.stdout.write(
         f"best: {result.best.structure}\n{result.evaluated} networks scored; run {result.run_id}\n"
     )

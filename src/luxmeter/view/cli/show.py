@@ -31,9 +31,9 @@ def register(app: typer.Typer) -> None:
             return
         from luxmeter.experiment.kept.runs import find_run
         from luxmeter.experiment.kept.viewer import describe
+        from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import plain
-        from luxmeter.render.tables import print_json
-        from luxmeter.view.run_page import write_page
+        from luxmeter.view.text.run import write_page
 
         run = find_run(what)
         if log:
@@ -54,10 +54,10 @@ def _show_trace(path: Path, as_json: bool) -> None:
 
 def _show_benchmark(path: Path, as_json: bool) -> None:
     from luxmeter.operators.rows import load_benchmark
-    from luxmeter.render.tables import print_json
+    from luxmeter.render.json_text import print_json
 
     found = load_benchmark(path)
     if as_json:
         print_json(found.records())
     else:
-        sys.stdout.write(f"{found}\n")
+        found.show()

@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show, add or remove a run's tags. A tag names its newest run in every command."""
         from luxmeter.experiment.kept.runs import find_run
+        from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import one_line
-        from luxmeter.render.tables import print_json
 
         found = find_run(run)
         if tags:

@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """The Zen score of a network without training (or another cheap score), with its size and multiply-adds."""
         from luxmeter.model.plainnet import PlainNet
-        from luxmeter.render.tables import print_json
+        from luxmeter.render.json_text import print_json
 
         size = numbers(input_size)
         if ":" in structure and "(" not in structure:

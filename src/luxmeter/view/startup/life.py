@@ -20,7 +20,7 @@ from luxmeter.calls.formats import is_file_name
 from luxmeter.calls.options import TraceSettings
 from luxmeter.calls.session import start_in_child
 from luxmeter.errors import LuxmeterError, TraceError, UsageError
-from luxmeter.render.tables import terminal_width
+from luxmeter.render.table import terminal_width
 from luxmeter.view.outputs import check_output
 from luxmeter.view.script import end_as_interrupted
 from luxmeter.view.startup import PARENT, Request, exit_code, not_traced

@@ -16,12 +16,12 @@ import pytest
 
 from luxmeter.errors import UsageError
 from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
-from luxmeter.experiment.kept.curves import Plot, parallel, plot, plot_tensorboard
 from luxmeter.experiment.kept.repeat_stats import estimate
 from luxmeter.render.curves import MOST_POINTS, Axis, Line, smooth, thinned
 from luxmeter.render.figures import ticks_of
 from luxmeter.render.sparkline import sparkline
 from luxmeter.store import Image, Lab, Run
+from luxmeter.view.pages.plots import Plot, parallel, plot, plot_tensorboard
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'$x_{$"
 

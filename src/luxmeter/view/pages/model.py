@@ -8,8 +8,8 @@ from pathlib import Path
 from luxmeter.model.export import written
 from luxmeter.model.hotspots import shares
 from luxmeter.model.records import ModelCost
-from luxmeter.model.report import summary_lines, warning_lines
 from luxmeter.render.amounts import amount, size, span
+from luxmeter.view.text.model import summary_lines, warning_lines
 
 _STYLE = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#222;background:#fff}

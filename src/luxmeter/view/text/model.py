@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from luxmeter.model.hotspots import Share, shares
 from luxmeter.model.records import ModelCost, ModuleCost
 from luxmeter.render.amounts import amount, size, span
-from luxmeter.render.tables import console_to
+from luxmeter.render.table import (
+    AMOUNT,
+    BYTES,
+    DURATION,
+    NUMBER,
+    SHARE,
+    Column,
+    Table,
+    terminal_width,
+    write_lines,
+)
 
-if TYPE_CHECKING:
-    from rich.table import Table
 
-
-def as_text(cost: ModelCost, *, depth: int = 2, width: int = 140) -> str:
+def as_text(cost: ModelCost, *, depth: int = 2, width: int | None = None) -> str:
     """The whole report as plain text."""
     stream = io.StringIO()
     show(cost, depth=depth, stream=stream, width=width)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+    return stream.getvalue().removesuffix("\n")
 
 
 def show(
@@ -32,23 +39,18 @@ def show(
 ) -> None:
     """Print the whole report; with `memory`, also what training needs by optimizer."""
     out = stream if stream is not None else sys.stdout
-    console = console_to(out, width=width or (None if out.isatty() else 140))
-    for line in summary_lines(cost):
-        console.print(line)
-    console.print()
-    console.print(_module_table(cost, depth))
-    if cost.latency is not None:
-        marked = [share for share in shares(cost) if share.mark]
-        if marked:
-            console.print()
-            console.print(_share_table(marked))
-    console.print()
-    console.print(_operator_table(cost))
+    width = width or terminal_width(out)
+    write_lines(summary_lines(cost), out, width=width)
+    tables = [_module_table(cost, depth)]
+    if cost.latency is not None and (marked := [share for share in shares(cost) if share.mark]):
+        tables.append(_share_table(marked))
+    tables.append(_operator_table(cost))
     if memory:
-        console.print()
-        console.print(memory_table(cost))
-    for line in warning_lines(cost):
-        console.print(line)
+        tables.append(memory_table(cost))
+    for table in tables:
+        out.write("\n")
+        table.print(out, width=width)
+    write_lines(warning_lines(cost), out, width=width)
 
 
 def summary_lines(cost: ModelCost) -> list[str]:
@@ -107,29 +109,30 @@ def visible(cost: ModelCost, depth: int) -> list[ModuleCost]:
 
 def _module_table(cost: ModelCost, depth: int) -> Table:
     timed = cost.latency is not None
-    table = _table(
-        "module",
-        "kind",
-        *(("calls", "params", "MACs", "FLOPs", "%", "backward")),
-        *(("time", "%") if timed else ()),
-        "output",
-        "note",
-    )
+    columns = [
+        Column("module", one_line=True),
+        Column("kind", goes=4),
+        Column("calls", NUMBER),
+        Column("params", AMOUNT),
+        Column("MACs", AMOUNT, goes=5),
+        Column("FLOPs", AMOUNT),
+        Column("%", NUMBER, form=".1f", goes=1),
+        Column("backward", AMOUNT, goes=2),
+        *([Column("time", DURATION), Column("%", NUMBER, form=".1f", goes=1)] if timed else []),
+        Column("output", goes=3),
+        Column("note", folds=16),
+    ]
     whole_ns = cost.modules[0].time_ns or 0
+    rows = []
     for row in visible(cost, depth):
-        name = "  " * row.depth + (row.name.rpartition(".")[2] or cost.name)
-        cells = [
-            name, row.kind, str(row.calls), amount(row.params), amount(row.macs), amount(row.flops),
-            _percent(row.flops, cost.flops), amount(row.backward_flops) if cost.backward_flops is not None else "-",
-        ]  # fmt: skip
-        if timed:
-            cells += [
-                span(row.time_ns) if row.time_ns is not None else "-",
-                _percent(row.time_ns or 0, whole_ns),
-            ]
-        shape = "x".join(map(str, row.output_shapes[0])) if row.output_shapes else ""
-        table.add_row(*cells, shape, "; ".join(filter(None, [row.note, _in_itself(row, cost)])))
-    return table
+        times = [row.time_ns, _percent(row.time_ns or 0, whole_ns)] if timed else []
+        rows.append(
+            ["  " * row.depth + (row.name.rpartition(".")[2] or cost.name), row.kind, row.calls, row.params, row.macs,
+             row.flops, _percent(row.flops, cost.flops), row.backward_flops if cost.backward_flops is not None else None,
+             *times, "x".join(map(str, row.output_shapes[0])) if row.output_shapes else "",
+             "; ".join(filter(None, [row.note, _in_itself(row, cost)]))]
+        )  # fmt: skip
+    return Table(columns, rows)
 
 
 def _in_itself(row: ModuleCost, cost: ModelCost) -> str:
@@ -144,54 +147,46 @@ def _inside(inner: ModuleCost, outer: ModuleCost) -> bool:
 
 
 def _operator_table(cost: ModelCost, limit: int = 10) -> Table:
-    table = _table(
-        "operator",
-        "calls",
-        "MACs",
-        "FLOPs",
-        "%",
-        "bytes",
-        "FLOP/byte",
-        "backward calls",
-        "backward FLOPs",
-        text=1,
-    )
-    for op in cost.operators[:limit]:
-        table.add_row(
-            op.name, str(op.calls), amount(op.macs), amount(op.flops), _percent(op.flops, cost.flops),
-            size(op.moved_bytes), f"{op.flops / op.moved_bytes:.1f}" if op.moved_bytes else "-",
-            str(op.backward_calls), amount(op.backward_flops),
-        )  # fmt: skip
-    if len(cost.operators) > limit:
-        table.add_row(f"... and {len(cost.operators) - limit} more", *[""] * 8)
-    return table
+    columns = [
+        Column("operator", one_line=True),
+        Column("calls", NUMBER),
+        Column("MACs", AMOUNT),
+        Column("FLOPs", AMOUNT),
+        Column("%", NUMBER, form=".1f", goes=3),
+        Column("bytes", BYTES, goes=5),
+        Column("FLOP/byte", NUMBER, form=".1f", goes=2),
+        Column("backward calls", NUMBER, goes=1),
+        Column("backward FLOPs", AMOUNT, goes=4),
+    ]
+    rows = [
+        [op.name, op.calls, op.macs, op.flops, _percent(op.flops, cost.flops), op.moved_bytes,
+         op.flops / op.moved_bytes if op.moved_bytes else None, op.backward_calls, op.backward_flops]
+        for op in cost.operators[:limit]
+    ]  # fmt: skip
+    more = len(cost.operators) - limit
+    return Table(columns, rows, notes=[f"... and {more} more"] if more > 0 else [])
 
 
 def _share_table(rows: list[Share]) -> Table:
-    table = _table("where time and FLOPs part", "kind", "% of time", "% of FLOPs", "mark")
-    for row in rows:
-        table.add_row(row.name, row.kind, f"{row.time:.1%}", f"{row.flops:.1%}", row.mark)
-    return table
+    columns = [
+        Column("where time and FLOPs part", one_line=True),
+        Column("kind"),
+        Column("% of time", SHARE),
+        Column("% of FLOPs", SHARE),
+        Column("mark"),
+    ]
+    return Table(columns, [[row.name, row.kind, row.time, row.flops, row.mark] for row in rows])
 
 
 def memory_table(cost: ModelCost) -> Table:
     """What rests in memory in training, by optimizer and type."""
-    table = _table("optimizer", "numbers", "weights", "gradients", "state", "together")
-    for row in cost.training_memory():
-        sizes = (row.weight_bytes, row.gradient_bytes, row.optimizer_bytes, row.total_bytes)
-        table.add_row(row.optimizer, row.dtype, *(size(n) for n in sizes))
-    return table
+    sizes = [Column(name, BYTES) for name in ("weights", "gradients", "state", "together")]
+    rows = [
+        [row.optimizer, row.dtype, row.weight_bytes, row.gradient_bytes, row.optimizer_bytes, row.total_bytes]
+        for row in cost.training_memory()
+    ]
+    return Table([Column("optimizer", one_line=True), Column("numbers"), *sizes], rows)
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f}" if whole else "-"
-
-
-def _table(*columns: str, text: int = 2) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for i, column in enumerate(columns):
-        left = i < text or column in ("output", "note", "mark")
-        table.add_column(column, justify="left" if left else "right", no_wrap=i == 0, overflow="fold")
-    return table
+def _percent(part: int, whole: int) -> float | None:
+    return 100 * part / whole if whole else None

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.files import write_file
-
-if TYPE_CHECKING:
-    from luxmeter.operators.rows import BenchResult, Row
+from luxmeter.operators.rows import BenchResult
+from luxmeter.operators.series import Series, series_of, speedups_of
 
 _MOST_LINES = 12  # of one picture; more cannot be told apart
 _MOST_BARS = 40
@@ -29,54 +26,6 @@ _COLORS = (
     "#f0e442",
 )  # Okabe-Ito
 _MARKS = "osD^vP"
-
-
-@dataclass(frozen=True)
-class Series:
-    """One case over the sizes of one dimension, everything else held: sizes rising, times in microseconds."""
-
-    name: str
-    dimension: str
-    sizes: tuple[int, ...]
-    median_us: tuple[float, ...]
-    low_us: tuple[float, ...]
-    high_us: tuple[float, ...]
-
-    @property
-    def exponent(self) -> float | None:
-        """k of time ~ size**k, a straight line through all points of the log-log picture; None for one point."""
-        if len(self.sizes) < 2:
-            return None
-        return float(np.polyfit(np.log(self.sizes), np.log(self.median_us), 1)[0])
-
-
-def series_of(result: BenchResult) -> list[Series]:
-    """A series for each case, dtype, backend, device and number of threads over each dimension that varies."""
-    measured = [(row, _sizes(row)) for row in result if row.median_us and row.scale]
-    values: dict[str, set[int]] = defaultdict(set)
-    for _, sizes in measured:
-        for name, n in sizes.items():
-            values[name].add(n)
-    found: dict[tuple[Any, ...], dict[int, Row]] = defaultdict(dict)
-    for row, sizes in measured:
-        for dimension in (d for d, seen in values.items() if len(seen) > 1 and d in sizes):
-            others = tuple((k, n) for k, n in sizes.items() if k != dimension and len(values[k]) > 1)
-            place = (
-                dimension,
-                row.case or row.op,
-                row.kernel,
-                row.dtype,
-                row.backend,
-                row.mode,
-                row.device,
-                row.threads,
-            )
-            found[(*place, others)][sizes[dimension]] = row
-    names = _Names([row for row, _ in measured])
-    return [
-        _series(names.of(next(iter(rows.values())), place[-1]), place[0], rows)
-        for place, rows in found.items()
-    ]
 
 
 def draw(result: BenchResult, path: str | Path, *, kind: str = "") -> Path:
@@ -147,29 +96,19 @@ def _line(axes: Any, one: Series, color: str, mark: str) -> None:
     label = f"{one.name}: size^{one.exponent:.2f}" if one.exponent is not None else one.name
     axes.errorbar(one.sizes, middle, yerr=spread, color=color, marker=mark, markersize=5, linewidth=0,
                   elinewidth=1.2, capsize=2, label=label)  # fmt: skip
-    slope, offset = np.polyfit(np.log(one.sizes), np.log(middle), 1)
-    axes.plot(
-        one.sizes, np.exp(offset) * np.array(one.sizes, dtype=float) ** slope, color=color, linewidth=1.0
-    )
+    axes.plot(one.sizes, one.fitted_us, color=color, linewidth=1.0)
 
 
 def _speedups(figure: Any, result: BenchResult) -> None:
     """Horizontal bars from 1: to the right faster than eager, to the left slower."""
-    rows = [r for r in result if r.speedup and r.backend not in ("eager", "pt")]
-    against = "eager torch, the same dtype"
-    ratios = [r.speedup or 1.0 for r in rows]
-    kinds = [r.backend for r in rows]
-    if not rows:
-        rows, ratios = _against_first_dtype(result)
-        against, kinds = "eager torch in the first dtype", [r.dtype for r in rows]
-    if not rows:
+    found = speedups_of(result)
+    ratios, kinds, labels = found.ratios, found.kinds, found.labels
+    if not found.rows:
         raise UsageError(
             "nothing-to-draw",
             "There is no second backend or dtype, so there are no speed-ups.",
             "Measure with backends=['eager', 'compile'] or dtypes=['fp32', 'bf16'].",
         )
-    names = _Names(rows, backend=False)
-    labels = [names.of(r, ()) for r in rows]
     groups = list(dict.fromkeys(labels))[:_MOST_BARS]
     colors = {kind: _COLORS[i % len(_COLORS)] for i, kind in enumerate(dict.fromkeys(kinds))}
     height = 0.8 / len(colors)
@@ -193,7 +132,7 @@ def _speedups(figure: Any, result: BenchResult) -> None:
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_yticks(range(len(groups)), groups, fontsize=7.5)
     axes.invert_yaxis()
-    axes.set_xlabel(f"speed-up against {against}")
+    axes.set_xlabel(f"speed-up against {found.against}")
     axes.set_axisbelow(True)
     axes.grid(True, axis="x", color="#dddddd", linewidth=0.7)
     for side in ("top", "right", "left"):
@@ -202,60 +141,3 @@ def _speedups(figure: Any, result: BenchResult) -> None:
     axes.legend(
         handles=handles, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=6, frameon=False
     )
-
-
-def _against_first_dtype(result: BenchResult) -> tuple[list[Row], list[float]]:
-    first: dict[tuple[Any, ...], Row] = {}
-    rows, ratios = [], []
-    for row in result:
-        if not row.median_us:
-            continue
-        place = (row.case, row.op, row.kernel, row.scale, row.mode, row.device, row.threads)
-        base = first.setdefault(place, row)
-        if base is not row and base.median_us and base.dtype != row.dtype:
-            rows.append(row)
-            ratios.append(base.median_us / row.median_us)
-    return rows, ratios
-
-
-def _series(name: str, dimension: str, rows: dict[int, Row]) -> Series:
-    ordered = sorted(rows.items())
-    return Series(
-        name, dimension, tuple(n for n, _ in ordered), tuple(r.median_us or 0.0 for _, r in ordered),
-        tuple(r.ci_low_us or 0.0 for _, r in ordered), tuple(r.ci_high_us or 0.0 for _, r in ordered),
-    )  # fmt: skip
-
-
-class _Names:
-    """Short names for rows: only what differs among them is said."""
-
-    def __init__(self, rows: list[Row], *, backend: bool = True) -> None:
-        fields = (
-            ("dtype", "backend", "mode", "device", "threads")
-            if backend
-            else ("dtype", "mode", "device", "threads")
-        )
-        self._differing = [f for f in fields if len({getattr(r, f) for r in rows}) > 1]
-        self._bars = not backend
-        self._cases: dict[str, set[str]] = defaultdict(set)
-        for row in rows:
-            self._cases[row.op].add(row.case)
-
-    def of(self, row: Row, others: tuple[tuple[str, int], ...]) -> str:
-        name = row.kernel or (row.op if row.op.startswith("aten.") else row.op.rpartition(".")[2])
-        if self._bars or len(self._cases[row.op]) > 1:
-            text = row.signature if len(row.signature) <= 44 else row.signature[:41] + "..."
-            name = text if text.startswith(f"{name}(") else f"{name}({text})"  # a module says its name itself
-        said = [
-            name,
-            *(str(getattr(row, field)) for field in self._differing),
-            *(f"{k}={n}" for k, n in others),
-        ]
-        if self._bars and row.scale:
-            said.append(row.scale)
-        return " ".join(said)
-
-
-def _sizes(row: Row) -> dict[str, int]:
-    pairs = (part.partition("=") for part in row.scale.split(",") if "=" in part)
-    return {name: int(n) for name, _, n in pairs}

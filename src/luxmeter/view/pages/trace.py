@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from luxmeter.calls.part import Part
+from luxmeter.calls.part import Part, typical_step
 from luxmeter.calls.results import TraceResult
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.tree import CallTree
@@ -16,8 +13,6 @@ from luxmeter.render.page import Bar, Flame, Table, Timeline, page
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
 MOST_ROWS = 2000
-
-Numbers = npt.NDArray[Any]
 
 
 def trace_page(result: TraceResult, *, title: str, part: Part) -> str:
@@ -86,11 +81,13 @@ def _timeline(result: TraceResult, part: Part) -> Timeline:
     at = np.flatnonzero(recording.of_program())
     what = "the chosen part" if part.start_s is not None or part.end_s is not None else "the whole trace"
     if what == "the whole trace":
-        low, high, process = _one_step(result, at)
-        if high > low:
+        step = typical_step(result)
+        if step is not None:
             start = events["start_ns"][at]
-            at = at[(start >= low) & (start < high) & (events["process"][at] == process)]
-            what = f"one training step of {(high - low) / 1e6:.3f} ms (the median of all)"
+            at = at[
+                (start >= step.start_ns) & (start < step.end_ns) & (events["process"][at] == step.process)
+            ]
+            what = f"one training step of {(step.end_ns - step.start_ns) / 1e6:.3f} ms (the median of all)"
     left_out = max(0, len(at) - MOST_BARS)
     at = np.sort(at[np.argsort(events["start_ns"][at], kind="stable")][:MOST_BARS])
     zero = int(events["start_ns"][at].min()) if len(at) else 0
@@ -108,23 +105,3 @@ def _timeline(result: TraceResult, part: Part) -> Timeline:
                 int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]))
         )  # fmt: skip
     return Timeline(what, lanes, left_out=left_out)
-
-
-def _one_step(result: TraceResult, at: Numbers) -> tuple[int, int, int]:
-    """Start, end (ns) and process of a typical training step: between the ends of two optimizer steps."""
-    events = result.recording.events
-    is_step = np.array(
-        [w.name.startswith("torch.optim.") and w.name.endswith(".step") and "lr_scheduler" not in w.name
-         for w in result.recording.callables]
-    )  # fmt: skip
-    steps = at[is_step[events["callable"][at]]] if len(at) else at
-    if not len(steps):
-        return 0, 0, 0
-    process = int(np.bincount(events["process"][steps]).argmax())
-    steps = steps[events["process"][steps] == process]
-    ends = np.sort(events["start_ns"][steps] + events["duration_ns"][steps] + events["own_ns"][steps])
-    if len(ends) < 2:
-        return 0, 0, process
-    lengths = np.diff(ends)
-    middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
-    return int(ends[middle]), int(ends[middle + 1]), process

@@ -8,12 +8,12 @@ from typing import IO
 
 from luxmeter.experiment import records
 from luxmeter.experiment.kept.kept_run import KeptRun
-from luxmeter.render.amounts import size
+from luxmeter.render.amounts import long_span, size
 from luxmeter.render.plain import one_line, plain
 from luxmeter.render.sparkline import sparkline
-from luxmeter.render.tables import print_table
+from luxmeter.render.table import NUMBER, Column, Table
 from luxmeter.store.rows import flatten
-from luxmeter.view.run_words import span_words, value_words, when_words
+from luxmeter.view.run_words import value_words, when_words
 
 _MOST_FILES, _MOST_LINES = 20, 10
 
@@ -36,7 +36,7 @@ def write_page(run: KeptRun, out: IO[str], *, width: int = 100, system: bool = F
 def _head(run: KeptRun, out: IO[str]) -> None:
     out.write(f"{run.id}  {one_line(run.name)}  {run.status}\n")
     lines = [
-        ("began", f"{when_words(run.head.created_ns)}, took {span_words(run.duration)}"),
+        ("began", f"{when_words(run.head.created_ns)}, took {long_span(run.duration)}"),
         ("command", _command(run)),
         ("on", _machine(run)),
         ("tags", one_line(" ".join(run.tags))),
@@ -82,20 +82,22 @@ def _metrics(run: KeptRun, out: IO[str], *, width: int, system: bool) -> None:
     if shown:
         out.write("\n")
         room = max(10, min(40, width - 70))
+        columns = [
+            Column("metric"),
+            Column("n", NUMBER),
+            Column("step", NUMBER),
+            Column("last", NUMBER),
+            Column("min", NUMBER),
+            Column("max", NUMBER),
+            Column("curve"),
+        ]
         rows: list[Sequence[object]] = []
         for key in shown:
             m = metrics[key]
             curve = sparkline(run.metric(key).values.tolist(), room)
-            rows.append(
-                [
-                    one_line(key),
-                    m["n"],
-                    m["last_step"],
-                    *(value_words(m[k]) for k in ("last", "min", "max")),
-                    curve,
-                ]
-            )
-        print_table(["metric", "n", "step", "last", "min", "max", "curve"], rows, stream=out)
+            values = [value_words(m[k]) for k in ("last", "min", "max")]
+            rows.append([key, m["n"], m["last_step"], *values, curve])
+        Table(columns, rows).print(out)
     hidden = len(metrics) - len(shown)
     if hidden:
         out.write(f"and {hidden} of the machine: --system shows them\n")

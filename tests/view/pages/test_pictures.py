@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from luxmeter.errors import UsageError
-from luxmeter.operators.pictures import series_of
 from luxmeter.operators.rows import BenchResult, Row, with_speedup
+from luxmeter.operators.series import series_of
 
 
 def row(op: str, scale: str, us: float, *, backend: str = "eager", dtype: str = "fp32", **more: Any) -> Row:

@@ -1,0 +1,1 @@
+"""Pages and pictures: what a result looks like in a browser or on paper. Each takes a finished result and computes nothing."""

@@ -1,0 +1,150 @@
+"""Pictures straight from the store: metric curves with smoothing and bands over repeats, parallel coordinates.
+
+plot(runs, ["loss", "acc"], smooth=0.6).save("curves.png")         # or .svg, .html
+plot(runs, ["acc"], repeats=True).save("bands.html")               # a line a variant, a band over its seeds
+parallel(runs, metrics=["acc"]).save("params.html")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from luxmeter.errors import UsageError
+from luxmeter.experiment.kept import curves
+from luxmeter.experiment.kept.curves import Band
+from luxmeter.files import write_file
+from luxmeter.render.curves import Chart, Parallel, thinned
+
+BANDS = {"ci": "band: 95 % interval of the mean (t)", "std": "band: ± standard deviation", "range": "band: lowest to highest"}  # fmt: skip
+X_LABELS = {"step": "step", "seconds": "seconds since the run's first point"}
+SUFFIXES = (".png", ".svg", ".html")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Charts to be saved, or shown in a notebook."""
+
+    title: str
+    charts: tuple[Chart, ...] = ()
+    parallel: Parallel | None = None
+    facts: tuple[str, ...] = ()
+    smoothing: float = 0.0
+
+    def save(self, path: str | Path, *, dark: bool = False, dpi: int = 150) -> Path:
+        """Write a .png or .svg picture (matplotlib), or a self-contained .html page; returns its path."""
+        target = Path(path)
+        if target.suffix.lower() not in SUFFIXES:
+            raise UsageError(
+                "plot-suffix",
+                f"{target.name!r} has no suffix of a plot.",
+                f"Use one of {', '.join(SUFFIXES)}.",
+            )
+        if not target.absolute().parent.is_dir():
+            raise UsageError(
+                "plot-folder", f"There is no folder {target.absolute().parent}.", "Make it first."
+            )
+        if target.suffix.lower() == ".html":
+            write_file(target, self.to_html().encode())
+        else:
+            from luxmeter.render.figures import save_figure
+
+            save_figure(self.charts, target, parallel=self.parallel, title=self.title, dark=dark, dpi=dpi)
+        return target
+
+    def to_html(self) -> str:
+        """The page: it loads nothing from anywhere."""
+        from luxmeter.render.charts import chart_page
+
+        return chart_page(
+            self.title, self.charts, parallel=self.parallel, facts=self.facts, smoothing=self.smoothing
+        )
+
+    def _repr_html_(self) -> str:
+        """In a notebook: in a frame of its own, so that styles do not mix."""
+        from html import escape
+
+        height = 420 * (1 + (len(self.charts) - 1) // 2) + (440 if self.parallel else 0)
+        return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:{height}px;border:0"></iframe>'
+
+
+def plot(
+    runs: Iterable[Any],
+    metrics: Sequence[str] | str = (),
+    *,
+    smooth: float = 0.0,
+    repeats: bool = False,
+    band: Band = "ci",
+    x: str = "step",
+    log_y: bool = False,
+    title: str = "",
+) -> Plot:
+    """Curves of these metrics (all but the machine's own, unless named), a chart a metric, a line a run.
+
+    `repeats`: runs that differ only in their seed are one line, with a band. `smooth` is TensorBoard's (0 to 1).
+    `x` is step or seconds.
+    """
+    members = curves.members_of(runs)
+    sets = curves.curves_of(members, metrics, repeats=repeats)
+    title = title or ", ".join(dict.fromkeys(member.name for member in members))
+    return draw(sets, smoothing=smooth, band=band, x=x, log_y=log_y, title=title)
+
+
+def plot_tensorboard(
+    folder: str | Path,
+    metrics: Sequence[str] | str = (),
+    *,
+    smooth: float = 0.0,
+    x: str = "step",
+    log_y: bool = False,
+    title: str = "",
+) -> Plot:
+    """Curves straight out of TensorBoard's event files, without importing them."""
+    sets = curves.curves_of_tensorboard(folder, metrics)
+    return draw(sets, smoothing=smooth, band="none", x=x, log_y=log_y, title=title or Path(folder).name)
+
+
+def draw(
+    sets: curves.Sets,
+    *,
+    smoothing: float,
+    band: str,
+    x: str,
+    log_y: bool,
+    title: str,
+) -> Plot:
+    """Charts of metric -> (line's name -> the series it is the mean of)."""
+    if x not in X_LABELS:
+        raise UsageError("plot-axis", f"There is no axis {x!r}.", f"Use {' or '.join(X_LABELS)}.")
+    if band not in (*BANDS, "none"):
+        raise UsageError("plot-band", f"There is no band {band!r}.", f"Use {', '.join(BANDS)} or none.")
+    charts = []
+    for key, lines in sets.items():
+        drawn = [
+            curves.line_of(name, series, smoothing=smoothing, band=band, x=x)
+            for name, series in lines
+            if series
+        ]
+        note = BANDS.get(band, "") if any(line.low is not None for line in drawn) else ""
+        charts.append(Chart(key, X_LABELS[x], [thinned(line) for line in drawn], log_y=log_y, note=note))
+    runs = sum(len(series) for _, series in next(iter(sets.values())))
+    facts = (f"{runs} runs", *([f"smoothed with {smoothing:g}"] if smoothing else []))
+    return Plot(title, tuple(charts), None, facts, smoothing)
+
+
+def parallel(
+    runs: Iterable[Any],
+    params: Sequence[str] = (),
+    *,
+    metrics: Sequence[str] | str = (),
+    of: str = "last",
+    title: str = "",
+) -> Plot:
+    """Each run a line across its parameters (those that differ, unless named) and metrics, coloured by the last."""
+    members = curves.members_of(runs)
+    axes = curves.axes_of(members, params, metrics=metrics, of=of)
+    title = title or ", ".join(dict.fromkeys(member.name for member in members))
+    drawn = Parallel(f"{len(members)} runs across {len(axes)} axes", curves.names_of(members), axes)
+    return Plot(title, (), drawn, (f"{len(members)} runs",))

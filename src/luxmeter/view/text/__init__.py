@@ -1,0 +1,1 @@
+"""Reports for a terminal that are more than one table."""

@@ -1,0 +1,185 @@
+"""The one table: kinds of columns, what is left out where it is narrow, and that nothing in it steers a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+
+import pytest
+
+from luxmeter.calls.table import CallTable, Row
+from luxmeter.render.table import (
+    AMOUNT,
+    BYTES,
+    DURATION,
+    NUMBER,
+    SHARE,
+    Column,
+    Kind,
+    Table,
+    shortened,
+    terminal_width,
+)
+
+ROWS = [["torch.nn.functional.linear", 12.5, 3.25, 0.4]]
+COLUMNS = [Column("api"), Column("total ms", NUMBER, goes=2), Column("mean us", NUMBER, goes=1), Column("share", SHARE, goes=2)]  # fmt: skip
+
+
+class Screen(io.StringIO):
+    """A terminal that is so many columns wide."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(table: Table, columns: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """What stands on a terminal, without its colours, and which columns found no room."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "dumb")
+    screen = Screen()
+    left_out = table.print(screen)
+    return screen.getvalue().splitlines(), left_out
+
+
+def test_columns_go_in_their_order_until_a_line_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def heads(width: int | None) -> list[str]:
+        return Table(COLUMNS, ROWS).text(width).splitlines()[0].split()
+
+    everything = ["api", "total", "ms", "mean", "us", "share"]
+    assert heads(None) == heads(200) == heads(52) == everything
+    assert heads(51) == ["api", "total", "ms", "share"]  # the lowest number first
+    assert heads(30) == ["api"]  # those of one number together
+    assert printed(Table(COLUMNS, ROWS), 45, monkeypatch)[1] == ["mean us"]
+    assert printed(Table(COLUMNS, ROWS), 30, monkeypatch)[1] == ["total ms", "mean us", "share"]
+    assert printed(Table(COLUMNS, ROWS), 200, monkeypatch)[1] == []
+
+
+def test_one_column_always_stays() -> None:
+    assert (
+        Table([Column("a", goes=1), Column("b", goes=2)], [["x" * 30, "y" * 30]]).text(10).split()[0] == "b"
+    )
+
+
+def test_the_kind_says_how_a_value_is_written_and_where_it_stands() -> None:
+    table = Table(
+        [Column("t"), Column("n", NUMBER), Column("a", AMOUNT), Column("d", DURATION), Column("b", BYTES), Column("s", SHARE),
+         Column("us", DURATION, unit="us", form=",.1f")],
+        [["x", 12345.6, 4089184256, 1234567, 102228128, 0.1234, 1234567], [True, None, 7, None, 100, None, None]],
+    )  # fmt: skip
+    assert table.cells == [
+        ["x", "12,346", "4.09 G", "1.23 ms", "97.5 MiB", "12.3%", "1,234.6"],
+        ["yes", "-", "7", "-", "100 B", "-", "-"],
+    ]
+    lines = table.text().splitlines()
+    assert lines[0] == "t         n       a        d         b      s       us"
+    assert lines[2] == "yes       -       7        -     100 B      -        -"
+    assert all(Column("x", kind).text("reference") == "reference" for kind in Kind)  # a word among numbers
+
+
+def test_a_table_keeps_raw_values() -> None:
+    assert Table(COLUMNS, ROWS).records() == [
+        {"api": "torch.nn.functional.linear", "total ms": 12.5, "mean us": 3.25, "share": 0.4}
+    ]
+
+
+def test_columns_that_say_nothing_are_hidden() -> None:
+    columns = [
+        Column("a"),
+        Column("b", hidden="empty"),
+        Column("c", NUMBER, hidden="same"),
+        Column("d", hidden="same"),
+    ]
+    table = Table(columns, [["x", "", 1, "p"], ["y", None, 1, "q"]])
+    assert table.names == ["a", "d"] and table.cells == [["x", "p"], ["y", "q"]]
+    assert Table(columns, [["x", "", 1, "p"], ["y", "z", 2, "p"]]).names == ["a", "b", "c"]
+
+
+def test_numbers_stand_to_the_right_also_where_one_is_missing() -> None:
+    text = Table([Column("api"), Column("ms", NUMBER)], [["a", 1.5], ["bb", 100.5], ["c", None]]).text()
+    assert text.splitlines() == ["api     ms", "a      1.5", "bb   100.5", "c        -"]
+
+
+def test_text_is_folded_and_a_number_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table([Column("words"), Column("n", NUMBER, form=",")], [["one two three four", 1234567890]])
+    lines, _ = printed(table, 30, monkeypatch)
+    assert len(lines) == 3 and sum("1,234,567,890" in line for line in lines) == 1
+
+
+def test_in_a_pipe_no_line_is_broken() -> None:
+    long = "word " * 100
+    assert (
+        Table([Column("a"), Column("b")], [[long, long]]).text().splitlines()[1] == f"{long}  {long}".rstrip()
+    )
+
+
+def test_a_text_is_cut_where_it_is_longer_than_asked() -> None:
+    assert shortened("abcdefgh", 6) == "abc..." and shortened("abcdef", 6) == "abcdef" == shortened(
+        "abcdef", None
+    )
+    assert Table([Column("a", most=6)], [["abcdefgh"]]).cells == [["abc..."]]
+    shrinks = Table([Column("a", least=8), Column("n", NUMBER)], [["abcdefghijklmnop", 1]])
+    assert shrinks.text(15).splitlines()[1] == "abcdefghi...  1"
+    assert shrinks.text(5).splitlines()[1] == "abcde...  1"  # no further than that
+
+
+EVIL = "a\x1b[31mb\u202ec\nd\te[bold]f[/]"
+
+
+@pytest.mark.parametrize("on_screen", [False, True])
+def test_nothing_in_a_table_steers_a_terminal(on_screen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table([Column(EVIL), Column("n", NUMBER)], [[EVIL, EVIL]], title=EVIL, notes=[EVIL])
+    text = "\n".join(printed(table, 300, monkeypatch)[0]) if on_screen else table.text()
+    assert "\x1b[31m" not in text and "\u202e" not in text
+    title, head, row, *note = text.splitlines()  # and a value takes no line of its own
+    spelled = r"a\x1b[31mb\u202ec\nd\te[bold]f[/]"
+    assert title == spelled and spelled in head and row.count(spelled) == 2
+    assert note == [r"a\x1b[31mb\u202ec", "d\te[bold]f[/]"]  # a note may have several lines
+
+
+def test_the_width_of_a_terminal_and_of_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal_width(io.StringIO()) is None
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0), os.fdopen(theirs, "w") as stream:
+        import fcntl
+        import struct
+        import termios
+
+        fcntl.ioctl(stream.fileno(), termios.TIOCSWINSZ, struct.pack("HHHH", 24, 77, 0, 0))
+        assert terminal_width(stream) == 77
+        monkeypatch.setenv("COLUMNS", "50")
+        assert terminal_width(stream) == 50
+
+
+def row(name: str, detail: str) -> Row:
+    return Row(name, 10, 10_000, 9_000, 1000.0, 1, 2, 3, 4, 5, 6, 0.5, detail)
+
+
+def test_a_table_of_calls_fits() -> None:
+    rows = [row("torch.nn.functional.linear", "f32[4,64,128], f32[5000,128], None"), row("+", "f32[1]")]
+    for by, heads in (("api", ["api", "n", "self"]), ("signature", ["signature", "of", "n", "self"])):
+        table = CallTable(rows, by=by)
+        assert "first us" in table.text() and len(table.text().splitlines()[0]) > 100
+        narrow = table.text(width=72).splitlines()
+        assert max(map(len, narrow)) <= 72 and "first us" not in narrow[0] and "share" in narrow[0]
+        assert [word for word in narrow[0].split() if word in heads] == heads
+    assert "f32[4,64,128], f32[5..." in "\n".join(narrow)
+
+
+def test_text_is_folded_before_a_column_goes() -> None:
+    columns = [Column("name"), Column("why", folds=8), Column("n", NUMBER, goes=1)]
+    table = Table(columns, [["abc", "some words that are long", 12345]])
+    assert (
+        table.text(21).splitlines()[0].split() == ["name", "why", "n"]
+        and len(table.text(21).splitlines()) > 2
+    )
+    assert table.text(20).splitlines()[0].split() == ["name", "why"]
+
+
+def test_a_number_is_never_cut() -> None:
+    table = Table(
+        [Column("words"), Column("a", NUMBER), Column("b", AMOUNT)], [["one two three", 1234567, 6910]]
+    )
+    for width in range(1, 40):
+        assert "1234567" in table.text(width) and "6.91 K" in table.text(width)

@@ -19,6 +19,7 @@ from luxmeter.isolate import Pool
 from luxmeter.render.json_text import print_json
 from luxmeter.render.table import Column, Table
 from luxmeter.settings import find_lab, globs
+from luxmeter.torch_extra import has_torch
 
 _DEVELOPERS_ONLY = ("dev", "peers")
 _WITHOUT = {
@@ -71,7 +72,7 @@ def examine() -> Findings:
 
 def _look_at_torch(findings: Findings) -> None:
     version = findings.versions["torch"]
-    if version is None:
+    if version is None or not has_torch():
         return  # an extra: runs, and traces of MindSpore, need none
     old = supported.too_old(version)
     findings.torch = {"works with": supported.range_of_torch()}

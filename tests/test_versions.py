@@ -68,12 +68,13 @@ def test_pip_itself_lists_its_settings_like_that(versions, tmp_path):
 
 
 def test_paths_a_chroot_has_to_see(versions, tmp_path):
-    (tmp_path / "simple").mkdir()
+    for name in ("index/simple", "wheels"):
+        (tmp_path / name).mkdir(parents=True)
     settings = {
-        "UV_INDEX": f"https://one.invalid file://{tmp_path}/simple",
-        "UV_FIND_LINKS": f"{tmp_path},/not/there",
+        "UV_INDEX": f"https://one.invalid file://{tmp_path}/index/simple",
+        "UV_FIND_LINKS": f"{tmp_path}/wheels,/not/there",
     }
-    assert versions.local_paths(settings) == [str(tmp_path), f"{tmp_path}/simple"]
+    assert versions.local_paths(settings) == [f"{tmp_path}/index", f"{tmp_path}/wheels"]
 
 
 def test_a_result_changes_its_own_line_only(versions):

@@ -275,11 +275,11 @@ def debootstrap(folder: Path) -> tuple[str, dict[str, str]]:
 
 
 def local_paths(settings: Mapping[str, str]) -> list[str]:
-    """The files and folders of this machine that uv's settings name."""
-    named = [
-        part.removeprefix("file://") for value in settings.values() for part in re.split(r"[\s,]+", value)
-    ]
-    return sorted({path for path in named if path.startswith("/") and Path(path).exists()})
+    """What uv's settings name on this machine; of an index also what lies beside it, where its links lead."""
+    named = [part for value in settings.values() for part in re.split(r"[\s,]+", value)]
+    found = {Path(p.removeprefix("file://")).parent for p in named if p.startswith("file:///")}
+    found |= {Path(p) for p in named if p.startswith("/")}
+    return sorted(str(path) for path in found if path.exists())
 
 
 def make_uv(folder: Path) -> tuple[Path, Mapping[str, str]]:

@@ -222,9 +222,9 @@ def _attention_backward(_grad: Any, *given: Any, **__: Any) -> Form:
 
 
 def _heads_inside(t: Any) -> Form:
-    batch, heads, length, width = t.shape
+    _, heads, length, width = t.shape
     dense = (heads * length * width, width, heads * width, 1)
-    return (0, tuple(t.shape), tuple(dense), t.dtype)
+    return (0, tuple(t.shape), dense, t.dtype)
 
 
 def _grouped_mm(left: Any, right: Any, offs: Any = None, *_: Any, **__: Any) -> Form | None:

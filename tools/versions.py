@@ -41,7 +41,7 @@ TESTS = (
 )
 MARKS = "not soak and not peers and not alone and not mindspore"
 # What the tests import beside what we depend on.
-NEEDED = ("pytest", "pytest-xdist", "expecttest", "hypothesis", "pandas", "scikit-learn", "onnx", "onnxscript", "onnxruntime")  # fmt: skip
+NEEDED = ("pytest", "pytest-xdist", "expecttest", "hypothesis", "pandas", "scikit-learn", "onnx", "onnxscript", "onnxruntime", "matplotlib", "plotly", "tensorboard")  # fmt: skip
 NOT_COPIED = (".git", ".venv*", "build", "dist", "demo", "*.so", "*.egg-info", "__pycache__", ".*_cache")
 # uv reads none of pip's settings; each of them has a twin there.
 TWINS = {

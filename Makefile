@@ -1,14 +1,14 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later:
 #   make demo    sets up, runs the main job on a small real training, shows the result
 #   make test    sets up, runs all checks and tests
-# More: make lint | dist | bench | mindspore | test-mindspore | test-peers | soak | sanitize | clean
+# More: make lint | dist | bench | mindspore | test-mindspore | test-peers | test-versions | soak | sanitize | clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint dist bench mindspore test-mindspore test-peers soak sanitize clean setup peers
+.PHONY: demo test lint dist bench mindspore test-mindspore test-peers test-versions soak sanitize clean setup peers
 
 setup:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
@@ -47,6 +47,11 @@ peers:
 
 test-peers: peers
 	@.venv-peers/bin/python -m pytest -q -m peers tests/peers
+
+# The same tests on other versions of torch, Python and our dependencies: docs/versions.md. ROWS="torch-2.15 lowest" for some.
+test-versions:
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
+	@$(PYTHON) tools/versions.py $(ROWS)
 
 bench: setup peers mindspore
 	@for script in $(filter-out benchmarks/mindspore_overhead.py,$(wildcard benchmarks/*.py)); do echo "=== $$script"; .venv-peers/bin/python $$script || exit 1; done

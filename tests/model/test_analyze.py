@@ -106,7 +106,8 @@ def test_fused_attention_keeps_no_scores():
 
 OPTIMIZERS = {
     "sgd": 0, "sgd-momentum": 1, "momentum": 1, "adam": 2, "adamw": 2, torch.optim.RMSprop: 1, "adagrad": 1,
-    "adadelta": 2, "adamax": 2, "asgd": 1, "nadam": 2, "radam": 2, "rprop": 2, "adafactor": 0, "muon": 1,
+    "adadelta": 2, "adamax": 2, "asgd": 1, "nadam": 2, "radam": 2, "rprop": 2, "adafactor": 0,
+    **({"muon": 1} if hasattr(torch.optim, "Muon") else {}),
 }  # fmt: skip
 
 

@@ -124,3 +124,26 @@ def test_reductions(shape, keep, data):
         for function in (torch.sum, torch.mean, torch.amax):
             function(torch.empty(shape, device="meta"), dims, keepdim=keep)
     assert not mode.wrong, mode.wrong
+
+
+@pytest.mark.parametrize("shared", [1, 4], ids=["a key for each query", "four queries share a key"])
+def test_attention_backward(shared):
+    """Against a real pass, since not every torch knows these shapes on meta."""
+    query, key, value = (
+        torch.randn(2, heads, 5, 16, requires_grad=True) for heads in (4, 4 // shared, 4 // shared)
+    )
+    seen = {}
+
+    class Looks(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if (name := func.name().partition(".")[0]).endswith("flash_attention_for_cpu_backward"):
+                seen[name] = (SHORTCUTS[name](*args, **(kwargs or {}))[1], out)
+            return out
+
+    with Looks():
+        torch.nn.functional.scaled_dot_product_attention(query, key, value, enable_gqa=True).sum().backward()
+    if not seen:
+        pytest.skip("this torch takes such attention apart where there is data")
+    [(forms, out)] = seen.values()
+    assert [form[1:] for form in forms] == [(t.shape, t.stride(), t.dtype) for t in out]

@@ -6,6 +6,7 @@ index still runs. Where both meet, the result is without data.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -77,6 +78,8 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.paused = False
         self.stop_at_attention = stop_at_attention
         _drop_stale()
+        if not hasattr(TorchDispatchMode, "supports_higher_order_operators"):
+            _teach_higher_order()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -167,6 +170,17 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = sum(self.lifetimes.saw(t) for t in _flat(out))
         if not self.watch.backward:
             self.watch.node().made_bytes += made
+
+
+def _teach_higher_order() -> None:
+    """Before torch 2.10 no mode is given operators that take functions (`flex_attention`) unless each knows the mode."""
+    for func in torch._ops._higher_order_ops.values():
+        if Counter not in func.python_key_table:
+            func.py_impl(Counter)(partial(_given_by, func))
+
+
+def _given_by(func: Any, mode: Counter, *args: Any, **kwargs: Any) -> Any:
+    return mode.__torch_dispatch__(func, (), args, kwargs)
 
 
 def _drop_stale() -> None:

@@ -100,6 +100,10 @@ def _mm(left: Any, right: Any, **_: Any) -> Form | None:
 
 
 def _embedding(weight: Any, indices: Any, *_: Any, **__: Any) -> Form | None:
+    if (
+        indices.is_floating_point() or indices.is_complex()
+    ):  # some versions of torch look only where there is data
+        raise RuntimeError(f"embedding wants indices of whole numbers, got {indices.dtype}")
     if indices.dtype not in (torch.int64, torch.int32) or not indices.is_contiguous() or weight.dim() != 2:
         return None
     return _dense((*indices.shape, weight.shape[1]), weight.dtype)
@@ -212,6 +216,17 @@ def _addmm(bias: Any, left: Any, right: Any, **_: Any) -> Form | None:
     return _dense((left.shape[0], right.shape[1]), left.dtype)
 
 
+def _attention_backward(_grad: Any, *given: Any, **__: Any) -> Form:
+    """Gradients as large as what they belong to: torch 2.8 makes too many heads where queries share keys and values."""
+    return ("several", tuple(_heads_inside(t) for t in given[:3]))
+
+
+def _heads_inside(t: Any) -> Form:
+    _, heads, length, width = t.shape
+    dense = (heads * length * width, width, heads * width, 1)
+    return (0, tuple(t.shape), dense, t.dtype)
+
+
 def _grouped_mm(left: Any, right: Any, offs: Any = None, *_: Any, **__: Any) -> Form | None:
     """Asked for shapes only: torch's own insists on bfloat16, which its CPU kernel does not."""
     if left.dim() == 2 and right.dim() == 3:
@@ -237,6 +252,7 @@ SHORTCUTS: dict[str, Callable[..., Form | None]] = {
     **_named("mm bmm", _mm),
     **_named("_grouped_mm", _grouped_mm),
     **_named("embedding", _embedding),
+    **_named("_scaled_dot_product_flash_attention_for_cpu_backward", _attention_backward),
     **_named("clone", _clone),
     **_named("_softmax _log_softmax _safe_softmax", _softmax),
     **_named("_softmax_backward_data _log_softmax_backward_data", _softmax_backward),

@@ -7,10 +7,10 @@ import os
 import random
 import signal
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
-import torch
 from torch import nn
 
 from luxmeter.errors import CheckpointError, StoreError, UsageError
@@ -154,7 +154,7 @@ def test_a_search_is_a_run_of_the_lab(tmp_path: Path) -> None:
     run = lab.find(first.run_id)
     assert run.state == "finished"
     assert run.params["start"] == START
-    assert run.environment["packages"]["torch"] == torch.__version__
+    assert run.environment["packages"]["torch"] == metadata.version("torch")
     assert run.environment["machine"]
     assert run.params["budget"]["params"] == 60_000
     assert run.params["options"]["population"] == 6

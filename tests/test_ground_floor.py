@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
+import shlex
 import signal
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +139,32 @@ def test_environment_tells_the_truth() -> None:
 )
 def test_json_gives_back_types(value: object) -> None:
     assert from_json(to_json(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("origin", "given"),
+    [
+        (None, "luxmeter==1.2"),  # from an index
+        ({"url": "file:///w/luxmeter-1.2-py3-none-any.whl", "archive_info": {}}, "luxmeter==1.2"),
+        ({"url": "file:///w/luxmeter-1.2.tar.gz", "archive_info": {}}, "file:///w/luxmeter-1.2.tar.gz"),
+        ({"url": "file:///w/a%20b", "dir_info": {}}, "file:///w/a%20b"),
+        (
+            {"url": "https://x/y", "vcs_info": {"vcs": "git", "commit_id": "abc"}, "subdirectory": "z"},
+            "git+https://x/y@abc#subdirectory=z",
+        ),
+    ],
+)
+def test_how_luxmeter_is_built_anew(
+    origin: dict[str, object] | None, given: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The command doctor prints; tests/flows/test_wheel.py follows it (make soak)."""
+    installed = tmp_path / "luxmeter-1.2.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: luxmeter\nVersion: 1.2\n")
+    if origin is not None:
+        (installed / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "luxmeter" / "environment.py"))
+    words = shlex.split(environment.reinstall_command())
+    assert words[0] == sys.executable and words[-1] == given
+    assert {"--force-reinstall", "--no-cache-dir", "--no-deps"} < set(words)

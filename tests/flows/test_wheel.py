@@ -217,13 +217,8 @@ def doctor(python: Path, cwd: Path, **env: str) -> dict[str, Any]:
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "way",
-    [
-        "index",
-        *(pytest.param(way, marks=pytest.mark.soak) for way in ("archive", "folder", "checkout", "git")),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("way", ["index", "archive", "folder", "checkout", "git"])
 def test_the_advice_of_doctor_brings_the_c_core(way: str, tmp_path: Path, index: tuple[Path, str]) -> None:
     """Installed without a compiler; then there is one, and what doctor says is done to the letter."""
     source = copy_of_the_sources(tmp_path / "source with space")

@@ -59,8 +59,8 @@ def examine() -> Findings:
     findings = Findings()
     machine = environment.machine()
     findings.versions = {"python": machine["python"], **environment.versions(), "system": machine["system"]}
-    _look_at_torch(findings)
     _look_at_core(findings)
+    _look_at_torch(findings)
     for extra, packages in environment.extras().items():
         if extra not in _DEVELOPERS_ONLY:
             missing = [name for name, there in packages.items() if not there]
@@ -78,7 +78,7 @@ def _look_at_torch(findings: Findings) -> None:
     findings.torch = {"works with": supported.range_of_torch()}
     if old is not None:
         findings.problems.append((old.what, old.next_step))
-    else:
+    elif findings.core.get("in use") != "none":
         _try_a_trace(findings, version)
 
 

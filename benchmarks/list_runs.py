@@ -34,7 +34,7 @@ def our_questions(folder: Path, count: int) -> dict[str, Callable[[], Any]]:
         assert len(lux.runs(lab=folder)) == count
 
     def walking() -> None:
-        assert len([(run.id, run.name, run.status) for run in lux.runs(lab=folder)]) == count
+        assert len([(run.id, run.name, run.state) for run in lux.runs(lab=folder)]) == count
 
     def filtering() -> None:
         found = lux.runs((C.param.lr <= 0.01) & (C.metric.acc > 0.9), sort="-metric.acc", lab=folder)

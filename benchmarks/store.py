@@ -88,7 +88,7 @@ def million() -> dict[str, float]:
                 if step % 10 == 0:
                     run.metric("acc", 0.5, step)
         found = lab.find("latest")
-        assert found.metric("loss").num_rows == 1_000_000
+        assert found.metric("loss").to_arrow().num_rows == 1_000_000
         answer = {"read one metric of 1,000,000 points": median_ms(lambda: found.metric("loss"))}
         lab.close()
         return answer

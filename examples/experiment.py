@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 
 import luxmeter as lux
-from luxmeter.experiment import records
 
 lab = tempfile.mkdtemp()
 data = torch.randn(256, 8, generator=torch.Generator().manual_seed(0))
@@ -34,14 +33,14 @@ for lr in (0.01, 0.1):  # each run ends with a line against the run before: what
         train(exp, lr)
 
 run = exp.run
-print(run, run.params, run.summary["loss"]["last"])
-assert run.state == "finished" and run.summary["loss"]["last"] < 1e-3
-assert "lr=0.1: loss" in records.log_text(run)
-assert [change.path for change in records.changed_files(run)] == ["000039.ckpt"]
-code = records.read_code(run)
+print(run, run.params, run.metrics["loss"]["last"])
+assert run.state == "finished" and run.metrics["loss"]["last"] < 1e-3
+assert "lr=0.1: loss" in run.log_text
+assert [change.path for change in run.changed_files] == ["000039.ckpt"]
+code = run.snapshot
 assert code is not None and Path(__file__).read_bytes() in {run.blob(sha) for sha in code.files.values()}
 try:
     with lux.Experiment("linear", {"lr": 100.0}, lab=lab) as exp:
         raise FloatingPointError("the loss is not finite")
 except FloatingPointError:
-    assert exp.state == "failed" and "the loss is not finite" in exp.run.status["error"]
+    assert exp.state == "failed" and "the loss is not finite" in exp.run.error

@@ -27,7 +27,7 @@ with tempfile.TemporaryDirectory() as folder:
         print(f"{name}: {bands.save(place / name).stat().st_size:,} bytes")
     assert [line.n for line in bands.charts[0].lines] == [4, 4]
     parallel(runs, metrics="loss").save(place / "params.html")
-    print(sparkline(runs[-1].metric("loss")["value"].to_pylist(), width=40))
+    print(sparkline(runs[-1].metric("loss").to_arrow()["value"].to_pylist(), width=40))
 
     with TensorBoardFiles(place / "tb" / "run1") as files:  # the real TensorBoard reads these
         for step in range(20):

@@ -21,7 +21,7 @@ found = lux.runs("metric.loss < 1e-3", sort="metric.loss")
 print(found)
 best = found[0]
 best.tag("best")
-print(best.name, best.status, best.params.lr, best.params["optim.name"], f"{best.duration:.2f} s")
+print(best.name, best.state, best.params.lr, best.params["optim.name"], f"{best.duration:.2f} s")
 
 loss = best.metric("loss")
 print(loss, loss[0].value, loss.steps[-1])

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.experiment.recording.watch_files import to_batch
-from luxmeter.experiment.records import FileChange
 from luxmeter.files import to_json
 from luxmeter.store import Lab, Run
+from luxmeter.store.records import FileChange
 
 ENVIRONMENT = {
     "machine": {"processor": "abacus", "python": "3.11.7", "gpus": []},

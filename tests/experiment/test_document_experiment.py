@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from luxmeter.experiment import records
 from luxmeter.store import Lab
 
 SNIPPET = """
@@ -47,21 +46,21 @@ def test_snippet(end: str) -> None:
     state, code = {"": ("finished", 0), "r": ("failed", 1), "e": ("finished", 0), "i": ("failed", 3)}[end[:1]]
     assert done.returncode == code, done.stderr
     kept = Lab.open().find("exp")
-    assert kept.state == state and ("KeyError: 'lost'" in kept.status["error"]) == end.startswith("raise")
+    assert kept.state == state and ("KeyError: 'lost'" in kept.error) == end.startswith("raise")
     # 记录本次试验中的文件变动和代码快照: here, and in the folder
-    changed = {(change.part, change.path, change.event) for change in records.changed_files(kept)}
+    changed = {(change.part, change.path, change.event) for change in kept.changed_files}
     files = {("log", "run.log", "created"), *(("save", f"{i:06}.ckpt", "created") for i in (2, 3, 4))}
     assert changed == files  # the side-cars end in .json: not among the suffixes
-    assert all(change.kept for change in records.changed_files(kept))
+    assert all(change.kept for change in kept.changed_files)
     beside = json.loads(Path("exp", "luxmeter-runs", f"{kept.id}.json").read_text())
     assert beside["state"] == state and len(beside["files"]) == 4 and "train.py" in beside["code"]["files"]
-    code_kept = records.read_code(kept)
+    code_kept = kept.snapshot
     assert code_kept is not None and list(code_kept.files) == ["train.py"]
     assert kept.blob(code_kept.files["train.py"]).decode() == Path("train.py").read_text()
     (key,) = code_kept.keycode
     assert (key["name"], key["kind"], key["file"], key["line"]) == ("train", "function", "train.py", 7)
     assert kept.blob(key["sha256"]).decode().startswith("@exp.keycode()\ndef train():")
-    assert "INFO" in records.log_text(kept) or "4\n" in records.log_text(kept)
+    assert "INFO" in kept.log_text or "4\n" in kept.log_text
 
 
 def test_keycode_of_the_main_module() -> None:
@@ -75,7 +74,7 @@ class Model: pass
 with exp: pass
 """
     assert run(text).returncode == 0
-    code = records.read_code(Lab.open().find("main"))
+    code = Lab.open().find("main").snapshot
     assert code is not None
     assert [(key["name"], key["kind"]) for key in code.keycode] == [
         ("__main__", "module"),
@@ -87,5 +86,5 @@ def test_the_same_code_is_kept_once() -> None:
     for _ in range(2):
         assert run("from luxmeter import Experiment\nwith Experiment('./exp'): pass\n").returncode == 0
     lab = Lab.open()
-    shas = {records.read_code(lab.find(f"exp~{i}")).files["train.py"] for i in (0, 1)}  # type: ignore[union-attr]
+    shas = {lab.find(f"exp~{i}").snapshot.files["train.py"] for i in (0, 1)}  # type: ignore[union-attr]
     assert len(shas) == 1 and len(list(lab.pool.folder.rglob(shas.pop()))) == 1

@@ -2,50 +2,69 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from typing import Any
 
 import pytest
 
 import luxmeter as lux
-from luxmeter.experiment.ending import Facts, against, duration
+from luxmeter.experiment.ending import against, duration
+from luxmeter.store import Lab, Run
+from luxmeter.store.records import CODE
 
-BEFORE = Facts(
-    "aaaaa-1", {"lr": 0.1, "optim.name": "sgd"}, {"train.py": "1", "model.py": "1"}, "t1", {"torch": "2.12"}, {"loss": 0.4}
-)  # fmt: skip
+BEFORE: dict[str, Any] = {
+    "params": {"lr": 0.1, "optim": {"name": "sgd"}},
+    "files": {"train.py": "1", "model.py": "1"},
+    "tree": "t1",
+    "environment": {"torch": "2.12"},
+    "metrics": {"loss": 0.4},
+}
 
 
-def after(**changed: object) -> Facts:
-    return Facts(**{**vars(BEFORE), "id": "bbbbb-2", **changed})  # type: ignore[arg-type]
+def made(lab: Lab, **changed: Any) -> Run:
+    """A finished run like BEFORE, but for what is changed."""
+    facts = {**BEFORE, **changed}
+    environment = {"machine": {"python": "3.11"}, "packages": facts["environment"]}
+    with lab.create_run("mnist", params=facts["params"], environment=environment) as run:
+        run.put_file(CODE, json.dumps({"files": facts["files"], "git": {"tree": facts["tree"]}}))
+        run.log(facts["metrics"], step=1)
+    return lab.find(run.id)
 
 
 @pytest.mark.parametrize(
-    ("now", "line"),
+    ("changed", "line"),
     [
-        (after(), "against aaaaa: nothing changed => loss 0.4 (same)"),
+        ({}, "nothing changed => loss 0.4 (same)"),
         (
-            after(params={"lr": 0.01, "optim.name": "sgd"}, metrics={"loss": 0.3}),
-            "against aaaaa: lr 0.1 -> 0.01 => loss 0.4 -> 0.3 (-25.0%)",
+            {"params": {"lr": 0.01, "optim": {"name": "sgd"}}, "metrics": {"loss": 0.3}},
+            "lr 0.1 -> 0.01 => loss 0.4 -> 0.3 (-25.0%)",
         ),
-        (after(params={"lr": 0.1}), "against aaaaa: optim.name sgd -> unset => loss 0.4 (same)"),
-        (after(files={"train.py": "2", "new.py": "1"}), "against aaaaa: code train.py, +new.py, -model.py => loss 0.4 (same)"),
-        (after(tree="t2"), "against aaaaa: code that was not imported => loss 0.4 (same)"),
-        (after(environment={"torch": "2.13"}), "against aaaaa: torch 2.12 -> 2.13 => loss 0.4 (same)"),
-        (after(metrics={"acc": 0.5}), "against aaaaa: nothing changed => acc 0.5 (new)"),
-        (after(metrics={"loss": 0.400001}), "against aaaaa: nothing changed => loss 0.4 (about the same)"),
-        (after(metrics={}), "against aaaaa: nothing changed"),
-        (after(metrics={"loss": float("nan")}), "against aaaaa: nothing changed => loss 0.4 -> nan"),
+        ({"params": {"lr": 0.1}}, "optim.name sgd -> unset => loss 0.4 (same)"),
+        ({"files": {"train.py": "2", "new.py": "1"}}, "code train.py, +new.py, -model.py => loss 0.4 (same)"),
+        ({"tree": "t2"}, "code that was not imported => loss 0.4 (same)"),
+        ({"environment": {"torch": "2.13"}}, "torch 2.12 -> 2.13 => loss 0.4 (same)"),
+        ({"metrics": {"acc": 0.5}}, "nothing changed => acc 0.5 (new)"),
+        ({"metrics": {"loss": 0.400001}}, "nothing changed => loss 0.4 (about the same)"),
+        ({"metrics": {}}, "nothing changed"),
+        ({"metrics": {"loss": float("nan")}}, "nothing changed => loss 0.4 -> nan"),
         (
-            after(params={**BEFORE.params, **{f"p{i}": i for i in range(6)}}, metrics={}),
-            "against aaaaa: p0 unset -> 0, p1 unset -> 1, p2 unset -> 2, p3 unset -> 3 and 2 more",
+            {"params": {**BEFORE["params"], **{f"p{i}": i for i in range(6)}}, "metrics": {}},
+            "p0 unset -> 0, p1 unset -> 1, p2 unset -> 2, p3 unset -> 3 and 2 more",
         ),
     ],
-)  # fmt: skip
-def test_line(now: Facts, line: str) -> None:
-    assert against(BEFORE, now, name="mnist") == line
+)
+def test_line(changed: dict[str, Any], line: str) -> None:
+    lab = Lab.open()
+    before, after = made(lab), made(lab, **changed)
+    assert against(before, after) == f"against {before.id[:5]}: {line}"
+    lab.close()
 
 
 def test_the_first() -> None:
-    assert against(None, BEFORE, name="mnist") == "the first of 'mnist': loss 0.4"
+    lab = Lab.open()
+    assert against(None, made(lab)) == "the first of 'mnist': loss 0.4"
+    lab.close()
 
 
 def test_duration() -> None:

@@ -14,9 +14,8 @@ import torch
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.experiment import records
 from luxmeter.experiment.randomness import start_state
-from luxmeter.store import Lab, active_run
+from luxmeter.store import Lab, active_run, records
 
 
 @dataclasses.dataclass
@@ -40,16 +39,16 @@ def test_what_a_run_holds(capsys: pytest.CaptureFixture[str]) -> None:
     run = Lab.open().find("mnist")
     assert (run.id, run.state, run.params) == (exp.id, "finished", {"lr": 0.1, "optim": {"name": "adam"}})
     assert run.tags == ["a", "b", "c"] and run.marks.note == "first"
-    assert run.metric("loss").to_pydict()["step"] == [7, 8]
-    assert run.metric("lr").to_pydict()["value"] == [0.1]
+    assert run.metric("loss").to_arrow().to_pydict()["step"] == [7, 8]
+    assert run.metric("lr").to_arrow().to_pydict()["value"] == [0.1]
     assert run.objects("text")[0]["text"] == "words"
     assert run.file("kept/notes.txt").read_text() == "hello"
-    assert run.summary["system/process_memory_bytes"]["last"] > 1e6
-    command = records.read_command(run)
+    assert run.metrics["system/process_memory_bytes"]["last"] > 1e6
+    command = run.command
     assert command is not None and command.argv == tuple(sys.argv) and command.cwd == str(Path.cwd())
     assert run.environment["packages"]["pytest"] == pytest.__version__
     assert run.environment["machine"]["python"] == sys.version.split()[0]
-    assert records.read_ending(run) == records.Ending(exit_code=None)
+    assert run.ending == records.Ending(exit_code=None)
     assert f"mnist {exp.id[:5]} finished in" in capsys.readouterr().err
 
 
@@ -61,11 +60,11 @@ def test_meters_are_logged_by_their_numbers() -> None:
             average.update(meter)
         exp.log(meter, step=1)
         exp.log(average, step=2)
-    assert exp.run.metric("loss").select(["step", "value"]).to_pylist() == [
+    assert exp.run.metric("loss").to_arrow().select(["step", "value"]).to_pylist() == [
         {"step": 1, "value": 3.0},
         {"step": 2, "value": 2.0},
     ]
-    assert set(exp.run.summary) - {k for k in exp.run.summary if k.startswith("system/")} == {"loss"}
+    assert set(exp.run.metrics) - {k for k in exp.run.metrics if k.startswith("system/")} == {"loss"}
     assert exp.run.records("objects") == []
 
 
@@ -112,7 +111,7 @@ def test_secrets_are_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     }  # fmt: skip
     variables = exp.run.environment["variables"]
     assert variables["OMP_NUM_THREADS"] == "3" and "SOME_OTHER" not in variables
-    command = records.read_command(exp.run)
+    command = exp.run.command
     assert command is not None
     assert command.argv == (
         "train.py",
@@ -152,14 +151,14 @@ def test_parents_and_children() -> None:
     assert [each.run.identity["parent"] for each in (outer, inner, second, later)] == [
         None, outer.id, outer.id, outer.id,
     ]  # fmt: skip
-    assert records.read_children(outer.run) == [inner.id, second.id, later.id]
-    assert records.read_command(inner.run).seed == 3  # type: ignore[union-attr]
+    assert outer.run.children == [inner.id, second.id, later.id]
+    assert inner.run.command.seed == 3  # type: ignore[union-attr]
 
 
 def test_random_state_of_the_start() -> None:
     with lux.Experiment("random", quiet=True) as exp:
         drawn = torch.rand(3), __import__("random").random(), __import__("numpy").random.rand()
-    start_state.restore(records.read_random(exp.run))  # type: ignore[arg-type]
+    start_state.restore(exp.run.random_state)  # type: ignore[arg-type]
     again = torch.rand(3), __import__("random").random(), __import__("numpy").random.rand()
     assert torch.equal(drawn[0], again[0]) and drawn[1:] == again[1:]
 
@@ -172,9 +171,9 @@ def test_traces_and_savers_land_in_it() -> None:
         saver.save_checkpoint(1, {"w": torch.ones(3)}, {})
         saver.flush()
     assert list((exp.folder / "calls").iterdir())
-    changes = records.changed_files(exp.run)
+    changes = exp.run.changed_files
     assert [(c.path, c.part, c.event, c.kept) for c in changes] == [("000001.ckpt", "save", "created", False)]
-    assert "save/000001.ckpt" in exp.run.files()
+    assert "save/000001.ckpt" in exp.run.put_files()
 
 
 def test_other_ranks_make_no_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +188,7 @@ def test_other_ranks_make_no_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert Lab.open().runs() == []
     with lux.Experiment("ranks", all_ranks=True) as exp:
         exp.log({"loss": 1.0}, step=0)
-    assert exp.run.summary["loss"]["n"] == 1 and capsys.readouterr().err == ""
+    assert exp.run.metrics["loss"]["n"] == 1 and capsys.readouterr().err == ""
 
 
 def test_one_object_makes_one_run_at_a_time() -> None:

@@ -16,7 +16,6 @@ import pytest
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning
-from luxmeter.experiment import records
 from luxmeter.store import Lab, Run
 
 BEGIN = "import os, signal, sys, threading, time\nimport luxmeter as lux\n"
@@ -49,8 +48,8 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 def test_an_exception_is_kept_and_goes_on() -> None:
     with pytest.raises(KeyError, match="lost"), lux.Experiment("e", quiet=True) as exp:
         raise KeyError("lost")
-    assert exp.state == "failed" and "KeyError: 'lost'" in exp.run.status["error"]
-    assert records.read_ending(exp.run).exit_code == 1  # type: ignore[union-attr]
+    assert exp.state == "failed" and "KeyError: 'lost'" in exp.run.error
+    assert exp.run.ending.exit_code == 1  # type: ignore[union-attr]
     for code, state in ((0, "finished"), (None, "finished"), (3, "failed"), ("words", "failed")):
         with pytest.raises(SystemExit), lux.Experiment("e", quiet=True) as exp:
             sys.exit(code)
@@ -92,8 +91,8 @@ def test_ends(form: str, what: str, code: int, state: str, exit_code: int | None
     assert done.returncode == code, done.stderr
     kept = Lab.open().find("s")
     assert kept.state == state
-    assert kept.metric("loss")["value"].to_pylist() == [0.5]
-    ending = records.read_ending(kept)
+    assert kept.metric("loss").to_arrow()["value"].to_pylist() == [0.5]
+    ending = kept.ending
     if state == "lost":
         assert ending is None
     else:
@@ -112,12 +111,12 @@ def test_sigterm_while_the_main_thread_waits_and_with_a_handler_of_the_program()
     done = run(own + " os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)\n")
     kept = Lab.open().find("own")
     assert done.returncode == 9 and kept.state == "failed"
-    assert records.read_ending(kept).exit_code == 9  # type: ignore[union-attr]
+    assert kept.ending.exit_code == 9  # type: ignore[union-attr]
 
 
 def test_a_signal_that_comes_while_the_program_holds_a_lock_that_the_end_needs() -> None:
     done = run(
-        "from luxmeter.experiment.recording.output_file import OutputFile\n"
+        "from luxmeter.store.output_file import OutputFile\n"
         "keep = OutputFile.append\n"
         "def append(self, text):\n"
         " if 'now' in text: os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -181,13 +180,13 @@ with lux.Experiment('s', watch=['made']) as exp:
         last = int(whole[-1].split()[1])
         kept = Lab.open().find("s")
         assert kept.state == "lost"
-        steps = kept.metric("loss")["step"].to_pylist()
+        steps = kept.metric("loss").to_arrow()["step"].to_pylist()
         assert steps == list(range(len(steps))) and len(steps) > last
         # A line goes to the program's own output first: the kill may fall between that and the log.
-        assert records.log_text(kept).splitlines()[: last // 50] == [f"step {n}" for n in range(0, last, 50)]
-        assert records.read_command(kept) is not None
+        assert kept.log_text.splitlines()[: last // 50] == [f"step {n}" for n in range(0, last, 50)]
+        assert kept.command is not None
         Lab.open().gc()
-        assert Run(kept.folder).metric("loss").num_rows == len(steps)
+        assert Run(kept.folder).metric("loss").to_arrow().num_rows == len(steps)
 
 
 def test_forked_children_leave_the_run_to_their_parent() -> None:
@@ -212,8 +211,8 @@ time.sleep(0.1)
     assert done.returncode == 0, done.stderr
     kept = Lab.open().find("s")
     assert kept.state == "finished" and done.stderr.count("luxmeter:") == 1
-    assert {1.0, 2.0} <= set(kept.metric("loss")["value"].to_pylist())
-    assert "in the child" in records.log_text(kept)
+    assert {1.0, 2.0} <= set(kept.metric("loss").to_arrow()["value"].to_pylist())
+    assert "in the child" in kept.log_text
 
 
 def test_a_process_started_inside_is_a_child() -> None:
@@ -226,7 +225,7 @@ def test_a_process_started_inside_is_a_child() -> None:
     assert done.returncode == 0, done.stderr
     lab = Lab.open()
     outer, child = lab.find("outer"), lab.find("inner")
-    assert child.identity["parent"] == outer.id and records.read_children(outer) == [child.id]
+    assert child.identity["parent"] == outer.id and outer.children == [child.id]
 
 
 def remove(folder: Path) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 import luxmeter as lux
-from luxmeter.experiment import records
 from luxmeter.experiment.recording.watch_files import FileWatch, KeepLimits, to_batch
-from luxmeter.store import Lab
+from luxmeter.store import Lab, records
 
 
 def sha(text: str) -> str:
@@ -81,13 +80,13 @@ def test_a_run_with_watched_folders() -> None:
     with lux.Experiment("files", watch=["out", "later"], quiet=True, code=False) as exp:
         write("out/old.txt", "changed", 2)
         write("later/new.txt", "new", 2)
-    found = {change.path: change for change in records.changed_files(exp.run)}
+    found = {change.path: change for change in exp.run.changed_files}
     assert {(c.part, c.path, c.event, c.kept) for c in found.values()} == {
         ("out", "old.txt", "changed", True),
         ("later", "new.txt", "created", True),
     }
     assert exp.run.blob(found["new.txt"].sha256) == b"new"
-    assert set(records.final_files(exp.run)) == {(str(Path(c.folder)), c.path) for c in found.values()}
+    assert set(exp.run.final_files) == {(str(Path(c.folder)), c.path) for c in found.values()}
 
 
 def git(*words: str) -> str:
@@ -110,13 +109,13 @@ def test_the_code_that_ran(repository: bool) -> None:
         Path("late.py").write_text("value = 3\n")
     subprocess.run([sys.executable, "train.py"], check=True, timeout=120)
     run = Lab.open().find("code")
-    code = records.read_code(run)
+    code = run.snapshot
     assert code is not None and code.root == str(Path.cwd())
     assert {name: run.blob(name_sha).decode() for name, name_sha in code.files.items()} == {
         "train.py": Path("train.py").read_text(),
         "late.py": Path("late.py").read_text(),
     }
-    command = records.read_command(run)
+    command = run.command
     assert command is not None and (command.script, command.module) == ("train.py", None)
     if not repository:
         assert code.git is None

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning
-from luxmeter.experiment import records
-from luxmeter.experiment.recording.output_file import OutputFile
 from luxmeter.experiment.recording.output_text import PlainText
+from luxmeter.store import records
+from luxmeter.store.output_file import OutputFile
 
 
 def shown(*pieces: str) -> str:
@@ -68,8 +68,8 @@ def test_streams_are_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     log.removeHandler(handler)
     print("after")
     assert [(s.isatty(), s.encoding, type(s), dict(vars(s))) for s in (out, err)] == facts
-    assert records.log_text(exp.run) == "to stdout \N{SNOWMAN}\nab\nthrough a handler\nboth\nbold\n"
-    assert records.log_text(inner.run) == "both\n"
+    assert exp.run.log_text == "to stdout \N{SNOWMAN}\nab\nthrough a handler\nboth\nbold\n"
+    assert inner.run.log_text == "both\n"
     seen = capsys.readouterr()
     assert seen.out == "to stdout \N{SNOWMAN}\nab\nboth\n\x1b[1mbold\x1b[0m\nafter\n"
     assert seen.err == "through a handler\n"
@@ -82,7 +82,7 @@ def test_streams_that_others_change(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdout", mine)  # not listened to: it came later
         print("second")
     assert sys.stdout is mine and mine.getvalue() == "second\n" and "write" not in vars(mine)
-    assert records.log_text(exp.run) == "first\n"
+    assert exp.run.log_text == "first\n"
     patched = io.StringIO()
     own = patched.write
     monkeypatch.setattr(sys, "stdout", patched)
@@ -103,7 +103,7 @@ def test_an_end_that_does_not_follow_the_order(monkeypatch: pytest.MonkeyPatch) 
     first.end_exp()
     print("only the second")
     second.end_exp()
-    assert records.log_text(first.run) == "" and records.log_text(second.run) == "only the second\n"
+    assert first.run.log_text == "" and second.run.log_text == "only the second\n"
     assert "write" not in vars(sys.stdout)
 
 
@@ -138,4 +138,4 @@ def test_a_full_disk_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_output_can_be_left_out() -> None:
     with lux.Experiment("quiet", quiet=True, output=False) as exp:
         print("not kept")
-    assert records.log_text(exp.run) == "" and not (exp.folder / "logs").exists()
+    assert exp.run.log_text == "" and not (exp.folder / "logs").exists()

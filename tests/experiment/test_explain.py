@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from luxmeter.experiment.kept.changes import compare_runs
 from made_runs import ENVIRONMENT, make_run
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.kept.changes import compare_runs
-from luxmeter.experiment.kept.explain import Explanation
-from luxmeter.experiment.kept.kept_run import KeptRun
+from luxmeter.experiment.kept.explain import Explanation, diff_runs
 from luxmeter.store import Lab, Run
-from luxmeter.view.run_diff import diff_runs, write_diff
+from luxmeter.view.run_diff import write_diff
 
 CODE = {"train.py": "import model\nlr = 1\n", "model.py": "size = 1\n"}
 
@@ -29,7 +28,7 @@ def run(lab: Lab, acc: float, *, code: dict[str, str] | None = None, **params: A
 
 
 def why(a: Run, b: Run, metric: str = "") -> Explanation:
-    _, found = diff_runs(KeptRun.of(a), KeptRun.of(b), metric=metric)
+    _, found = diff_runs(a, b, metric=metric)
     assert found is not None
     return found
 
@@ -120,7 +119,7 @@ def test_everything_that_differs(lab: Lab) -> None:
         lab, params={"lr": 1.0, "flag": 1, "new": (1, 2)}, code={"train.py": "import model\nlr = 2\n", "other.py": ""},
         argv=("train.py",), metrics={"m": [3.0], "n": [1.0]}, environment={**ENVIRONMENT, "variables": {}},
     )  # fmt: skip
-    found = compare_runs(KeptRun.of(a), KeptRun.of(b))
+    found = compare_runs(a, b)
     assert [(c.name, str(c.a), c.b) for c in found.params][:2] == [
         ("only", "True", found.params[0].b),
         ("flag", "True", 1),
@@ -139,7 +138,7 @@ def test_everything_that_differs(lab: Lab) -> None:
 def test_a_metric_nobody_has(lab: Lab) -> None:
     a = run(lab, 0.5)
     with pytest.raises(UsageError, match="'acc'"):
-        diff_runs(KeptRun.of(a), KeptRun.of(a), metric="ac")
+        diff_runs(a, a, metric="ac")
 
 
 def test_validation_is_looked_at_first(lab: Lab) -> None:
@@ -162,9 +161,9 @@ def test_a_metric_that_differs_is_looked_at_before_one_that_does_not(lab: Lab) -
             and found.conclusion == f"{same} is the same in both: there is nothing to explain."
         )
     out = io.StringIO()
-    write_diff(*diff_runs(KeptRun.of(a), KeptRun.of(b)), out)
+    write_diff(*diff_runs(a, b), out)
     assert "why train/loss differs" in out.getvalue()
     again = make_run(lab, metrics={"val/acc": [1.0]})
     out = io.StringIO()
-    write_diff(*diff_runs(KeptRun.of(a), KeptRun.of(again)), out)
+    write_diff(*diff_runs(a, again), out)
     assert "differs" not in out.getvalue() and "val/acc is the same in both" in out.getvalue()

@@ -236,7 +236,7 @@ def test_a_part_of_an_imported_run_comes_back_under_its_name(lab: Lab, tmp_path:
             "code.json", json.dumps({"root": str(tmp_path / "home" / "project"), "files": {}, "git": None})
         )
         from luxmeter.experiment.recording.watch_files import to_batch
-        from luxmeter.experiment.records import FileChange
+        from luxmeter.store.records import FileChange
 
         name = run.put_blob(b"w")
         run.append_rows(

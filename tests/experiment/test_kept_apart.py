@@ -14,7 +14,7 @@ import torch
 
 import luxmeter as lux
 from luxmeter import BaseParams, Experiment
-from luxmeter.experiment.kept.changes import compare_runs
+from luxmeter.experiment.kept.diff import RunDiff
 from luxmeter.experiment.kept.repeats import group_runs
 from luxmeter.experiment.kept.run_query import C
 from luxmeter.view.run_diff import as_record, write_diff
@@ -32,11 +32,11 @@ def test_runs_with_two_schedules_differ_wherever_one_looks(tmp_path: Path) -> No
         ids.append(exp.id)
     found = lux.runs(lab=tmp_path / "lab", sort="created")
     one, two, again = found
-    assert [(c.name, c.a, c.b) for c in compare_runs(one, two).params] == [
+    assert [(c.name, c.a, c.b) for c in RunDiff(one, two).params] == [
         ("s.$type", "CosSchedule", "LinearSchedule"),
         ("seed", 0, 1),
     ]
-    assert [c.name for c in compare_runs(one, again).params] == ["seed"]
+    assert [c.name for c in RunDiff(one, again).params] == ["seed"]
     assert [g.n for g in group_runs(found)] == [2, 1]
     asked = lux.runs(lab=tmp_path / "lab", s=S.Linear(0, 1, 0, 10))
     assert [run.id for run in asked] == [ids[1]]
@@ -62,7 +62,7 @@ def test_the_command_says_how_two_runs_differ(
         with Experiment("x", {"v": value}, lab=tmp_path / "lab", quiet=True) as exp:
             exp.log({"loss": 1.0}, step=0)
     found = lux.runs(lab=tmp_path / "lab", sort="created")
-    diff = compare_runs(*found)
+    diff = RunDiff(*found)
     assert diff.params
     change = as_record(diff, None)["params"][0]
     assert change["a"] != change["b"] or type(change["a"]) is not type(change["b"])

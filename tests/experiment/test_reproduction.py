@@ -10,12 +10,10 @@ import pytest
 from made_runs import make_run
 
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.experiment import records
 from luxmeter.experiment.again.again import _startable, _words, code_of, import_roots, make_plan
 from luxmeter.experiment.again.reproduction import code_differs, compare_runs, match_points
 from luxmeter.experiment.again.rerun_arguments import changed_arguments, split_changes, was_taken
-from luxmeter.experiment.kept.kept_run import KeptRun
-from luxmeter.store import Lab
+from luxmeter.store import Lab, records
 
 
 @pytest.fixture
@@ -24,7 +22,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def pair(lab: Lab, a: dict[str, Any], b: dict[str, Any], **options: Any) -> Any:
-    return compare_runs(KeptRun.of(make_run(lab, **a)), KeptRun.of(make_run(lab, **b)), **options)
+    return compare_runs(make_run(lab, **a), make_run(lab, **b), **options)
 
 
 def test_bit_by_bit(lab: Lab) -> None:
@@ -103,9 +101,9 @@ def test_without_metrics_the_files_tell(lab: Lab) -> None:
 
 
 def test_other_code_is_told(lab: Lab) -> None:
-    a = KeptRun.of(make_run(lab, code={"train.py": "1", "model.py": "2"}))
-    assert code_differs(a, KeptRun.of(make_run(lab, code={"train.py": "1", "model.py": "2"}))) == []
-    told = code_differs(a, KeptRun.of(make_run(lab, code={"train.py": "9"})))
+    a = make_run(lab, code={"train.py": "1", "model.py": "2"})
+    assert code_differs(a, make_run(lab, code={"train.py": "1", "model.py": "2"})) == []
+    told = code_differs(a, make_run(lab, code={"train.py": "9"}))
     assert told == ["train.py ran with another content", "model.py ran then, but not from this code now"]
 
 
@@ -114,8 +112,8 @@ def test_other_code_is_told(lab: Lab) -> None:
 
 def test_the_plan_stays_inside_the_new_folder(lab: Lab, tmp_path: Path) -> None:
     root = tmp_path / "project"
-    run = KeptRun.of(make_run(lab, code={"sub/train.py": "1"}, root=root, argv=("sub/train.py", "--lr", "1")))
-    with code_of(run.stored) as place:
+    run = make_run(lab, code={"sub/train.py": "1"}, root=root, argv=("sub/train.py", "--lr", "1"))
+    with code_of(run) as place:
         assert place.name == "project" and (place / "sub" / "train.py").read_text() == "1"
         plan = make_plan(run, _startable(run), place)
         assert (plan.script, plan.cwd, plan.argv) == (str(place / "sub/train.py"), place, ("--lr", "1"))
@@ -126,20 +124,20 @@ def test_the_plan_stays_inside_the_new_folder(lab: Lab, tmp_path: Path) -> None:
 def test_what_cannot_be_started(lab: Lab, tmp_path: Path) -> None:
     with lab.create_run("bare") as writer:
         pass
-    bare = KeptRun.of(lab.find(writer.id))
+    bare = lab.find(writer.id)
     with pytest.raises(StoreError, match="not-startable"):
         _startable(bare)
-    with pytest.raises(StoreError, match="no-code-kept"), code_of(bare.stored):
+    with pytest.raises(StoreError, match="no-code-kept"), code_of(bare):
         pass
-    run = KeptRun.of(make_run(lab, code={"t.py": ""}, argv=("t.py", "--api-key=(hidden)")))
+    run = make_run(lab, code={"t.py": ""}, argv=("t.py", "--api-key=(hidden)"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
-    with pytest.raises(UsageError, match="folder-not-empty"), code_of(run.stored, tmp_path / "full"):
+    with pytest.raises(UsageError, match="folder-not-empty"), code_of(run, tmp_path / "full"):
         pass
-    with code_of(run.stored) as place, pytest.raises(UsageError, match="argument-hidden"):
+    with code_of(run) as place, pytest.raises(UsageError, match="argument-hidden"):
         _words(make_plan(run, _startable(run), place), run, place, "py")
     outside = records.Command(argv=("x",), cwd="/", script="../../etc/x.py")
-    with code_of(run.stored) as place, pytest.raises(UsageError, match="name-outside"):
+    with code_of(run) as place, pytest.raises(UsageError, match="name-outside"):
         make_plan(run, outside, place)
 
 

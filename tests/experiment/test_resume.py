@@ -80,9 +80,10 @@ def test_a_training_killed_at_any_moment_goes_on(tmp_path: Path) -> None:
 
                 def each_step(now: Training, saver: lux.Saver = saver, begun: int = training.step) -> None:
                     saver.save_state(now.step, **now.parts)
-                    if (
-                        now.step == begun + 2 + round_number
-                    ):  # sometimes before, sometimes after it is written
+                    if now.step == begun + 1:
+                        saver.flush()  # each round gets on by a step at least, however slow the disk
+                    # Sometimes before, sometimes after it is written.
+                    if now.step == begun + 2 + round_number:
                         os.kill(os.getpid(), signal.SIGKILL)
 
                 training.run(each_step=each_step)

@@ -53,8 +53,8 @@ def test_its_code_is_compared_and_runs_again(project: Path) -> None:
     assert [(file.path, file.kind, file.added, file.removed) for file in diff.code] == [
         ("vendored/lib.py", "changed", 1, 1)
     ]
-    assert source_code.read_source(first.stored, "vendored/lib.py") == b"def f(x): return 2 * x\n"
-    assert source_code.read_source(first.stored, ".gitmodules").startswith(b"[submodule")
+    assert source_code.read_source(first, "vendored/lib.py") == b"def f(x): return 2 * x\n"
+    assert source_code.read_source(first, ".gitmodules").startswith(b"[submodule")
 
     words = [sys.executable, "-m", "luxmeter", "code", first.id, "--all", "--json"]
     every = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)

@@ -51,10 +51,10 @@ def test_samples_come_while_a_run_lives_and_can_be_left_out() -> None:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             exp.flush()
-            if exp.run.summary.get("system/cpu_percent", {"n": 0})["n"] >= 2:
+            if exp.run.metrics.get("system/cpu_percent", {"n": 0})["n"] >= 2:
                 break
             time.sleep(0.05)
-    assert exp.run.metric("system/cpu_percent").num_rows >= 3  # and one at the end
+    assert exp.run.metric("system/cpu_percent").to_arrow().num_rows >= 3  # and one at the end
     with lux.Experiment("system", system_s=0, quiet=True, code=False) as exp:
         exp.log({"loss": 1.0})
-    assert set(exp.run.summary) == {"loss"}
+    assert set(exp.run.metrics) == {"loss"}

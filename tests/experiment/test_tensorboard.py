@@ -149,10 +149,10 @@ def test_import_what_torch_wrote(tmp_path: Path, lab: Lab) -> None:
     run = lab.find(ids[0])
     assert run.state == "finished" and run.tags == ["tensorboard"]
     seen = EventAccumulator(str(tmp_path / "tb" / "lr0.1")).Reload().Scalars("train/loss")
-    points = run.metric("train/loss").to_pylist()
+    points = run.metric("train/loss").to_arrow().to_pylist()
     assert [(p["step"], p["value"]) for p in points] == [(e.step, e.value) for e in seen]
     assert [p["time_ns"] for p in points] == [int(e.wall_time * 1e9) for e in seen]
-    assert run.created_ns <= points[0]["time_ns"] <= run.status["ended_ns"]
+    assert run.created_ns <= points[0]["time_ns"] <= run.ended_ns
     kinds = {row["key"]: row for row in run.objects()}
     assert run.blob(kinds["sample"]["blob"]).startswith(b"\x89PNG") and kinds["sample"]["step"] == 2
     assert kinds["note"]["text"] == "first <b>line</b>"
@@ -178,7 +178,7 @@ def test_importing_again_adds_nothing_and_a_grown_run_is_brought_up_to_date(tmp_
     files.log({"loss": 0.5}, 1)
     files.close()
     assert import_folder(lab, tmp_path / "tb") == [run_id]
-    assert lab.find(run_id).metric("loss")["value"].to_pylist() == [1.0, 0.5]
+    assert lab.find(run_id).metric("loss").to_arrow()["value"].to_pylist() == [1.0, 0.5]
     assert "mine" in lab.find(run_id).tags
     assert len(lab.runs()) == 1
     assert not [p for p in (lab.folder / "runs").iterdir() if p.name.startswith(".")]
@@ -193,7 +193,7 @@ def test_a_torn_end_loses_only_the_last_record(tmp_path: Path, lab: Lab, cut: in
     path = event_file(tmp_path / "ours")
     path.write_bytes(path.read_bytes()[:-cut])
     (run_id,) = import_folder(lab, tmp_path / "ours")
-    assert lab.find(run_id).metric("loss")["value"].to_pylist() == [0.0, 1.0, 2.0]
+    assert lab.find(run_id).metric("loss").to_arrow()["value"].to_pylist() == [0.0, 1.0, 2.0]
 
 
 def test_a_damaged_record_is_passed_over_and_said(tmp_path: Path, lab: Lab) -> None:
@@ -210,7 +210,7 @@ def test_a_damaged_record_is_passed_over_and_said(tmp_path: Path, lab: Lab) -> N
     path.write_bytes(bytes(data))
     with pytest.warns(LuxmeterWarning, match="event-file-damaged"):
         (run_id,) = import_folder(lab, tmp_path / "tb")
-    assert lab.find(run_id).metric("loss")["value"].to_pylist() == [0.0, 2.0]
+    assert lab.find(run_id).metric("loss").to_arrow()["value"].to_pylist() == [0.0, 2.0]
     data[starts[1] + 3] ^= 0xFF  # a length: where the next record begins is unknown
     path.write_bytes(bytes(data))
     assert read_run(tmp_path / "tb").points == []
@@ -237,7 +237,7 @@ def test_hparams_of_torch_belong_to_the_run_they_were_added_to(tmp_path: Path, l
     (run_id,) = import_folder(lab, tmp_path / "tb")
     run = lab.find(run_id)
     assert run.params == {"lr": 0.1, "layers": 3, "name": "x", "on": True}
-    assert set(run.summary) == {"loss", "best"}
+    assert set(run.metrics) == {"loss", "best"}
 
 
 def test_what_a_resumed_training_logged_again_counts_once(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_kept_run_becomes_an_event_file_and_comes_back(tmp_path: Path, lab: La
     assert seen.Images("img")[0].step == 3
     back = read_run(tmp_path / "tb")
     assert back.params == {"lr": 0.1, "name": "x"} and back.status == "success"
-    times = kept.metric("loss")["time_ns"].to_pylist()
+    times = kept.metric("loss").to_arrow()["time_ns"].to_pylist()
     theirs = [back.points[i + 3] for i in range(0, len(back.points), 4) if back.points[i] == "loss"]
     assert theirs == pytest.approx(times, abs=1000)  # a double of seconds keeps a quarter of a microsecond
 

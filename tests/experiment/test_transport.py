@@ -15,7 +15,6 @@ from made_runs import make_run
 
 from luxmeter.errors import LuxmeterError, StoreError, UsageError
 from luxmeter.experiment.again.transport import export_run, import_run
-from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.store import Lab, Run
 
 
@@ -43,10 +42,10 @@ def test_there_and_back(lab: Lab, other: Lab, tmp_path: Path, name: str) -> None
     assert target == tmp_path / "sub" / name and [p.name for p in target.parent.iterdir()] == [name]
     taken = import_run(other, target)
     assert (taken.id, taken.already) == (run.id, False)
-    found = KeptRun.of(other.find(run.id))
+    found = other.find(run.id)
     assert found.params == {"lr": 0.1, "t": (1, 2)} and found.metric("loss").values.tolist() == [3.0, 2.0]
     assert found.code == {"train.py": "print()\n"} and found.read_file("out/a.ckpt") == b"weights"
-    assert (found.log_text, found.tags, found.status) == ("hello\n", ["best"], "finished")
+    assert (found.log_text, found.tags, found.state) == ("hello\n", ["best"], "finished")
     assert [row.id for row in other.runs()] == [run.id]
     assert import_run(other, target).already and len(other.runs()) == 1
     assert not [p for p in other.folder.iterdir() if p.name.startswith(".import")]

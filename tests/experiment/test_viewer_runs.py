@@ -53,8 +53,8 @@ def test_filters(lab: Lab) -> None:
     assert lrs(lux.runs(name="cifar")) == [0.001]
     assert lrs(lux.runs(name="mn*")) == [0.01, 0.1, 1.0]
     assert lrs(lux.runs(tags="best")) == lrs(lux.runs(tags=["best"])) == [0.1]
-    assert lrs(lux.runs(status="failed")) == [0.01]
-    assert lrs(lux.runs(status=["failed", "finished"], limit=2)) == [0.001, 0.01]
+    assert lrs(lux.runs(state="failed")) == [0.01]
+    assert lrs(lux.runs(state=["failed", "finished"], limit=2)) == [0.001, 0.01]
     assert lrs(lux.runs(lr=0.1)) == [0.1]
     assert lrs(lux.runs(**{"optim.name": "adam"}, sort="param.lr", limit=1)) == [0.001]  # type: ignore[arg-type]
     assert lrs(lux.runs(sort="-metric.acc")) == [0.001, 0.01, 0.1, 1.0]
@@ -62,7 +62,7 @@ def test_filters(lab: Lab) -> None:
         len(lux.runs(lab=lab.folder)) == len(lux.runs(lab=lab)) == len(lux.runs(lab=lab.folder.parent)) == 4
     )
     with pytest.raises(UsageError, match="'failed'"):
-        lux.runs(status="faild")
+        lux.runs(state="faild")
     with pytest.raises(UsageError, match="query-syntax"):
         lux.runs("param.lr >")
     with pytest.raises(StoreError, match="no-lab"):
@@ -93,7 +93,7 @@ def test_a_run_and_its_parts(lab: Lab) -> None:
         tags=["t"], state="failed", error="Traceback\nValueError: no",
     )  # fmt: skip
     run = lux.runs(limit=1)[0]
-    assert (run.id, run.name, run.status) == (made.id, "mnist", "failed")
+    assert (run.id, run.name, run.state) == (made.id, "mnist", "failed")
     assert run.params == {"lr": 0.5, "deep": {"er": {"x": 1}}}
     assert run.params.deep.er.x == run.params["deep.er.x"] == run.params["deep"]["er"]["x"] == 1
     with pytest.raises(AttributeError, match="'deep'"):
@@ -142,7 +142,7 @@ def test_tables(lab: Lab) -> None:
     params = lux.runs().params_frame()
     assert list(params.index) == [row.id for row in lab.runs()] and params.index.name == "run"
     assert list(params["lr"]) == [0.001, 0.01, 0.1, 1.0] and "optim.name" in params.columns
-    assert list(params["status"]) == ["finished", "failed", "finished", "finished"]
+    assert list(params["state"]) == ["finished", "failed", "finished", "finished"]
     metrics = lux.runs(sort="created").metrics_frame()
     assert list(metrics["loss"]) == [1.0, 2.0, 3.0, 4.0]
     points = lux.runs(name="cifar").points_frame("loss", "nothing")
@@ -182,9 +182,9 @@ def test_a_lab_made_anew_is_seen(lab: Lab) -> None:
 def test_running_then_ended(lab: Lab) -> None:
     writer = lab.create_run("live")
     run = lux.runs(name="live")[0]
-    assert run.status == "running" and run.duration is None
+    assert run.state == "running" and run.duration is None
     writer.finish()
-    assert run.status == "finished" and run.duration is not None  # asked again, it is looked at again
+    assert run.state == "finished" and run.duration is not None  # asked again, it is looked at again
 
 
 def test_ten_thousand_are_not_read_one_by_one(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

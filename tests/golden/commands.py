@@ -14,12 +14,12 @@ CASES: dict[str, list[str]] = {
     "runs": [
         "runs", "runs --all", "runs --archived", "runs --group", "runs --limit 3 --sort name,created",
         "runs 'param.lr > 0.2 and metric.loss < 1' --sort=-metric.acc --columns id,state,param.lr,metric.acc.max",
-        "runs --status failed --status lost --columns id,status,note", "runs 'state = damaged' --columns id,state,note",
+        "runs --state failed --state lost --columns id,state,note", "runs 'state = damaged' --columns id,state,note",
         "runs --tag golden -p lr=0.1 -p optim.name=sgd", "runs --name 'net*'", "runs --name nothing",
     ],
     "runs-json": [
         "runs --json", "runs --archived --json", "runs --group --json", "runs 'host = golden and not tag = golden' --json",
-        "runs --status damaged --json",
+        "runs --state damaged --json",
     ],
     "runs-made": ["rollback base0 --to there", "runs --made there/out/x.txt", "runs --made there/out/x.txt --json"],
     "show": [f"show {run}" for run in _RUNS] + ["show base0 --log", "show base0 --system", "show killed --system"],
@@ -83,7 +83,7 @@ CASES: dict[str, list[str]] = {
     "model-json": ["model net.py:small -i 2,3,8,8 --json", "model net.py:small -i 1,3,8,8 -a net.py:Net --json"],
     "model-page": ["model net.py:small -i 1,3,8,8 --html net.html", "cat net.html"],
     # -- what goes wrong ----------------------------------------------------------------------------------------------
-    "errors": ["--version", "show nothing", "show nowhere/at-all", "runs 'parm.lr > 1'", "runs --status x", "runs -p lr", "runs --sort speed",
+    "errors": ["--version", "show nothing", "show nowhere/at-all", "runs 'parm.lr > 1'", "runs --state x", "runs -p lr", "runs --sort speed",
                "diff base0 nothing", "diff base0 base1 --what x", "repeats 'name = nothing'", "plot base0 -m nothing", "ops nothing",
                "bench nothing.jsonl", "model net.py:nothing -i 1,3,8,8", "zen Nothing(1)", "search", "run", "run nothing.py", "trace",
                "trace nothing.py", "trace --from nothing", "reproduce nothing", "rerun nothing", "rollback nothing", "export nothing",

@@ -165,7 +165,7 @@ def rerun(bench: Bench) -> str:
     """The same code with another parameter."""
     found = bench.json("rerun", "base0", "lr=0.2")
     kept = bench.json("show", found["again"])
-    left = {key: kept[key] for key in ("name", "status", "parent", "params", "metrics", "tags", "files")}
+    left = {key: kept[key] for key in ("name", "state", "parent", "params", "metrics", "tags", "files")}
     return f"{_text(found)}{_text(left)}"
 
 

@@ -34,7 +34,7 @@ def _frame(frame: Any) -> Any:
 
 
 def runs(_: Bench) -> str:
-    found = lux.runs("name = parabola and param.lr < 1", sort="created", status=["finished"])
+    found = lux.runs("name = parabola and param.lr < 1", sort="created", state=["finished"])
     tables = [
         _frame(frame)
         for frame in (found.params_frame(), found.metrics_frame(), found.points_frame("loss")[:30])
@@ -47,10 +47,10 @@ def run(_: Bench) -> str:
     child = lux.runs(name="net-eval")[0]
     loss = one.metric("loss")
     return _text(
-        [one.id, one.name, one.status, one.params, one.flat_params, one.tags, one.note, one.archived, one.duration, one.created,
+        [one.id, one.name, one.state, one.params, one.flat_params, one.tags, one.note, one.archived, one.duration, one.created,
          one.error, one.command, one.metrics, one.files, one.changed_files, one.read_file("out/x.txt").decode(), one.log_text,
          list(one.code), str(loss), len(loss), loss.steps, loss.values, loss[-1], net.children, child.parent, net.files,
-         lux.runs(status="failed")[0].error, sorted(one.environment)]
+         lux.runs(state="failed")[0].error, sorted(one.environment)]
     )  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def experiment(bench: Bench) -> str:
         [
             exp.state,
             found.params,
-            found.summary,
+            found.metrics,
             found.tags,
             tables,
             [name for name in files if "blobs" not in name and name[0] != "."],

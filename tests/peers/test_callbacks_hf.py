@@ -73,9 +73,9 @@ def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab) -> None:
     assert run.params["learning_rate"] == 0.01 and run.params["seed"] == 3
     assert run.params["model"]["hidden_size"] == 12 and "output_dir" not in run.params
     logged = [entry for entry in used.state.log_history if "loss" in entry]
-    points = run.metric("train/loss").to_pylist()
+    points = run.metric("train/loss").to_arrow().to_pylist()
     assert [(p["step"], p["value"]) for p in points] == [(e["step"], e["loss"]) for e in logged]
-    assert run.metric("eval/loss").num_rows == 2 and "train/learning_rate" in run.summary
+    assert run.metric("eval/loss").to_arrow().num_rows == 2 and "train/learning_rate" in run.metrics
     files = {row["path"]: row["sha256"] for row in run.records("files")}
     assert {"checkpoint-4/model.safetensors", "checkpoint-8/model.safetensors"} <= set(files)
     assert run.objects("checkpoint/best")[0]["text"] == used.state.best_model_checkpoint
@@ -98,7 +98,7 @@ def test_inside_an_experiment_an_exception_is_its_end(tmp_path: Path, lab: Lab) 
         with lux.Experiment("bert", {"mine": 1}, lab=lab, quiet=True):
             trainer(tmp_path, callback=LuxmeterCallback(), fail_at=5).train()
     run = only_run(lab)
-    assert run.state == "failed" and "a bad sample" in run.status["error"]
+    assert run.state == "failed" and "a bad sample" in run.error
     assert run.params["mine"] == 1 and run.params["learning_rate"] == 0.01
 
 
@@ -124,4 +124,4 @@ def test_what_comes_after_the_end_is_told(tmp_path: Path, lab: Lab) -> None:
         used.train()
         used.evaluate()
     run = lab.find(exp.id)
-    assert run.state == "finished" and run.metric("eval/loss").num_rows == 3
+    assert run.state == "finished" and run.metric("eval/loss").to_arrow().num_rows == 3

@@ -72,11 +72,11 @@ def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab) -> None:
     run = only_run(lab)
     assert run.name == "lines" and run.state == "finished" and run.id == handler.target.id
     assert run.params == {"lr": 0.1, "seed": 4, "trainer": {"max_epochs": 2, "epoch_length": 5}}
-    assert run.metric("train/loss")["step"].to_pylist() == [2, 4, 6, 8, 10]
-    assert run.metric("val/loss")["step"].to_pylist() == [5, 10]
-    assert run.metric("train/mean_loss")["step"].to_pylist() == [5, 10]
-    assert set(run.metric("lr")["value"].to_pylist()) == {0.1}
-    assert "train/text" not in run.summary
+    assert run.metric("train/loss").to_arrow()["step"].to_pylist() == [2, 4, 6, 8, 10]
+    assert run.metric("val/loss").to_arrow()["step"].to_pylist() == [5, 10]
+    assert run.metric("train/mean_loss").to_arrow()["step"].to_pylist() == [5, 10]
+    assert set(run.metric("lr").to_arrow()["value"].to_pylist()) == {0.1}
+    assert "train/text" not in run.metrics
     (kept,) = [row for row in run.records("files") if row["event"] == "created" and row["kept"]][-1:]
     assert run.blob(kept["sha256"]) == Path(tmp_path / "ckpt" / saver.last_checkpoint).read_bytes()
 
@@ -89,7 +89,7 @@ def test_an_exception_is_the_runs_end_and_is_not_swallowed(lab: Lab) -> None:
     with pytest.raises(RuntimeError, match="step went wrong"):
         trainer.run(DATA)
     run = only_run(lab)
-    assert run.state == "failed" and "step went wrong" in run.status["error"]
+    assert run.state == "failed" and "step went wrong" in run.error
 
 
 def test_an_exception_that_the_program_deals_with_stays_dealt_with(lab: Lab) -> None:
@@ -115,7 +115,7 @@ def test_terminated_training_is_finished(lab: Lab) -> None:
     trainer.add_event_handler(Events.ITERATION_COMPLETED(once=3), lambda engine: engine.terminate())
     trainer.run(DATA)
     run = only_run(lab)
-    assert run.state == "finished" and run.metric("train/mine").num_rows == 3
+    assert run.state == "finished" and run.metric("train/mine").to_arrow().num_rows == 3
 
 
 def test_a_run_that_is_active_is_used_and_left_open(tmp_path: Path, lab: Lab) -> None:
@@ -131,7 +131,7 @@ def test_a_run_that_is_active_is_used_and_left_open(tmp_path: Path, lab: Lab) ->
         trainer, *_ = engines()
         LuxmeterHandler(exp).attach(trainer)
         trainer.run(DATA)
-    assert exp.run.metric("train/loss").num_rows == 5
+    assert exp.run.metric("train/loss").to_arrow().num_rows == 5
 
 
 def test_every_zero_is_refused() -> None:

@@ -70,17 +70,17 @@ def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab, monkeypatch: pytest.
     run = only_run(lab)
     assert run.id == callback.target.id and run.name == "lines" and run.state == "finished"
     assert run.params["lr"] == 0.05 and run.params["seed"] == 7 and run.params["trainer"]["max_epochs"] == 2
-    losses = run.metric("loss").to_pylist()
+    losses = run.metric("loss").to_arrow().to_pylist()
     assert [p["step"] for p in losses] == list(range(8)) and losses[-1]["value"] < losses[0]["value"]
-    assert run.metric("val_loss").num_rows == 2
-    assert run.metric("val_loss")["value"][1].as_py() == pytest.approx(
+    assert run.metric("val_loss").to_arrow().num_rows == 2
+    assert run.metric("val_loss").to_arrow()["value"][1].as_py() == pytest.approx(
         float(used.callback_metrics["val_loss"])
     )
     kept = {row["path"]: row for row in run.records("files")}
     assert set(kept) == {Path(checkpoint.best_model_path).name}
     assert run.blob(next(iter(kept.values()))["sha256"]) == Path(checkpoint.best_model_path).read_bytes()
     assert run.objects("checkpoint/best")[0]["text"] == checkpoint.best_model_path
-    assert run.summary["checkpoint/best_score"]["last"] == pytest.approx(float(checkpoint.best_model_score))
+    assert run.metrics["checkpoint/best_score"]["last"] == pytest.approx(float(checkpoint.best_model_score))
     assert used.loggers == []
 
 
@@ -92,8 +92,8 @@ def test_an_exception_is_the_runs_end_and_is_not_swallowed(tmp_path: Path, lab: 
             Line(fail_at=2), data()
         )
     run = only_run(lab)
-    assert run.name == "Line" and run.state == "failed" and "step went wrong" in run.status["error"]
-    assert run.metric("loss").num_rows == 2
+    assert run.name == "Line" and run.state == "failed" and "step went wrong" in run.error
+    assert run.metric("loss").to_arrow().num_rows == 2
 
 
 def test_inside_an_experiment_fit_and_test_are_one_run(tmp_path: Path, lab: Lab) -> None:
@@ -109,7 +109,7 @@ def test_inside_an_experiment_fit_and_test_are_one_run(tmp_path: Path, lab: Lab)
     run = only_run(lab)
     assert run.id == exp.id and run.state == "finished"
     assert run.params["data"] == "ones" and run.params["fail_at"] is None
-    assert {"loss", "val_loss"} <= set(run.summary)
+    assert {"loss", "val_loss"} <= set(run.metrics)
 
 
 def test_the_logger_alone(tmp_path: Path, lab: Lab) -> None:
@@ -118,7 +118,7 @@ def test_the_logger_alone(tmp_path: Path, lab: Lab) -> None:
     trainer(tmp_path, logger=LuxmeterLogger("alone", lab=lab, quiet=True)).fit(Line(), data())
     run = only_run(lab)
     assert run.name == "alone" and run.state == "finished" and run.params["lr"] == 0.1
-    assert run.metric("loss").num_rows == 8
+    assert run.metric("loss").to_arrow().num_rows == 8
 
 
 def test_the_other_name_of_the_package_has_classes_of_its_own(tmp_path: Path) -> None:

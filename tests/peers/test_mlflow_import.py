@@ -77,13 +77,13 @@ def test_everything_of_a_run_comes_over(store: str, lab: Lab) -> None:
     first, child, open_one = imported(lab, store)
     run = lab.find(first)
     assert run.name == "digits" and run.state == "finished"
-    assert run.created_ns == 1_700_000_000_000 * 10**6 and run.status["ended_ns"] == 1_700_000_009_000 * 10**6
+    assert run.created_ns == 1_700_000_000_000 * 10**6 and run.ended_ns == 1_700_000_009_000 * 10**6
     assert run.params == {"lr": 0.1, "layers": 3, "name": "007"}
-    points = run.metric("loss").to_pylist()
+    points = run.metric("loss").to_arrow().to_pylist()
     assert [(p["step"], p["value"], p["time_ns"]) for p in points] == [
         (s, 1.0 / (s + 1), (1_700_000_001_000 + s) * 10**6) for s in range(4)
     ]
-    assert math.isnan(run.metric("odd")["value"][0].as_py())
+    assert math.isnan(run.metric("odd").to_arrow()["value"][0].as_py())
     assert set(run.tags) == {"mlflow", "brave-owl", "team=vision"} and run.marks.note == "the first"
     assert run.environment["mlflow"]["git_commit"] == "abc123"
     assert run.file("artifacts/model/deep/weights.bin").read_bytes() == b"\0\1\2"
@@ -107,7 +107,7 @@ def test_importing_again_adds_nothing_and_what_changed_is_renewed(
     client.set_terminated(open_run, "FAILED")
     assert imported(lab, store) == ids
     assert lab.find(ids[2]).state == "failed"
-    assert lab.find(ids[2]).metric("loss")["value"].to_pylist() == [9.0]
+    assert lab.find(ids[2]).metric("loss").to_arrow()["value"].to_pylist() == [9.0]
     assert len(lab.runs()) == 3
 
 
@@ -129,10 +129,10 @@ def digest(folder: Path) -> dict[str, str]:
 def test_options(store: str, lab: Lab) -> None:
     assert imported(lab, store, experiment="none of this name") == []
     first, *_ = imported(lab, store, most_artifact_bytes=2)
-    assert lab.find(first).files() == ["import.json"]
+    assert lab.find(first).put_files() == ["import.json"]
     assert "3 bytes" in lab.find(first).file("import.json").read_text()
     first, *_ = imported(lab, store, artifacts=False)
-    assert lab.find(first).files() == ["import.json"]
+    assert lab.find(first).put_files() == ["import.json"]
 
 
 def test_what_is_no_store_is_refused_and_not_made(tmp_path: Path, lab: Lab) -> None:
@@ -158,7 +158,7 @@ def test_a_store_that_names_a_foreign_folder_gets_nothing_of_it(tmp_path: Path, 
         database.execute("update runs set artifact_uri = ?", [f"file://{tmp_path}/private"])
     database.close()
     for run_id in imported(lab, uri):
-        assert lab.find(run_id).files() == ["import.json"]
+        assert lab.find(run_id).put_files() == ["import.json"]
 
 
 def test_from_a_server(tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_from_a_server(tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
             {"lr": 0.1},
             ["mlflow", "far"],
         )
-        assert run.metric("loss").column("value").to_pylist() == [1.0, 0.5, 1 / 3]
+        assert run.metric("loss").to_arrow().column("value").to_pylist() == [1.0, 0.5, 1 / 3]
         assert run.file("artifacts/model deep/weights.bin").read_bytes() == b"\0\1\2"
         assert imported(lab, address) == [ours]  # known by now
     finally:

@@ -57,7 +57,7 @@ def kept_points(folder: Path) -> dict[str, int]:
     from luxmeter.store import Run
 
     run = Run(folder)
-    found = {key: each["n"] for key, each in run.summary.items()}
+    found = {key: each["n"] for key, each in run.metrics.items()}
     for row in run.objects():
         found[row["key"]] = found.get(row["key"], 0) + 1
     return found
@@ -95,8 +95,8 @@ def test_the_issue_s_three_cases_through_an_experiment(tmp_path: Path) -> None:
         for values, step in (({1: 2.0}, 5), ({"\udcff": 1.0}, 5), ({"x": 1.0}, 2**63)):
             with pytest.raises(UsageError):
                 exp.log(values, step=step)
-    assert exp.run.summary["loss"]["n"] == 300 and set(exp.run.summary) == {"loss"}
-    assert exp.state == "finished" and exp.run.status["lost_rows"] == 0
+    assert exp.run.metrics["loss"]["n"] == 300 and set(exp.run.metrics) == {"loss"}
+    assert exp.state == "finished" and exp.run.lost_rows == 0
 
 
 def test_a_value_that_cannot_be_read_later_is_dropped_alone_and_named(lab: Lab) -> None:

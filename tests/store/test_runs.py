@@ -28,11 +28,11 @@ def test_everything_comes_back(lab: Lab) -> None:
     assert found.environment == {"python": "3.11"}
     assert found.state == "finished"
     assert found.tags == ["best"]
-    assert found.metric("loss")["value"].to_pylist() == [1 / (step + 1) for step in range(100)]
-    assert found.metric("loss")["step"].to_pylist() == list(range(100))
-    assert found.summary["acc"] == {"n": 100, "last": 0.99, "last_step": 99, "min": 0.0, "max": 0.99}
+    assert found.metric("loss").to_arrow()["value"].to_pylist() == [1 / (step + 1) for step in range(100)]
+    assert found.metric("loss").to_arrow()["step"].to_pylist() == list(range(100))
+    assert found.metrics["acc"] == {"n": 100, "last": 0.99, "last_step": 99, "min": 0.0, "max": 0.99}
     assert found.file("notes/plan.txt").read_text() == "hello"
-    assert found.files() == ["notes/plan.txt"]
+    assert found.put_files() == ["notes/plan.txt"]
     assert found.blob(blob) == b"content"
     assert len(found.records("metrics")) == len(found.frame("metrics")) == 200
 
@@ -48,7 +48,7 @@ def test_ended_run_is_parquet_and_complete_in_itself(lab: Lab, tmp_path: Path) -
     shutil.copytree(run.folder, copy)
     shutil.rmtree(lab.folder)
     read = Run(copy)
-    assert read.metric("loss")["value"].to_pylist() == [0.5]
+    assert read.metric("loss").to_arrow()["value"].to_pylist() == [0.5]
     assert read.blob(read.objects("picture")[0]["blob"]).startswith(b"\x89PNG")
 
 
@@ -72,7 +72,7 @@ def test_ended_run_is_parquet_and_complete_in_itself(lab: Lab, tmp_path: Path) -
 def test_numbers_of_all_kinds_are_points(lab: Lab, value: object, expected: float) -> None:
     with lab.create_run("a") as run:
         run.metric("x", value, 0)
-    assert lab.find("latest").metric("x")["value"].to_pylist() == [expected]
+    assert lab.find("latest").metric("x").to_arrow()["value"].to_pylist() == [expected]
 
 
 def test_nan_is_kept_and_not_the_least(lab: Lab) -> None:
@@ -80,9 +80,9 @@ def test_nan_is_kept_and_not_the_least(lab: Lab) -> None:
         for value in (1.0, float("nan"), 3.0):
             run.metric("x", value)
     found = lab.find("latest")
-    assert math.isnan(found.metric("x")["value"].to_pylist()[1])
-    assert found.metric("x")["step"].to_pylist() == [0, 1, 2]
-    assert (found.summary["x"]["min"], found.summary["x"]["max"]) == (1.0, 3.0)
+    assert math.isnan(found.metric("x").to_arrow()["value"].to_pylist()[1])
+    assert found.metric("x").to_arrow()["step"].to_pylist() == [0, 1, 2]
+    assert (found.metrics["x"]["min"], found.metrics["x"]["max"]) == (1.0, 3.0)
     assert lab.runs()[0].metrics["x"]["last"] == 3.0
 
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_stored_names_its_key(lab: Lab, value: object) -> None:
         with pytest.raises(UsageError, match=r"'my_key'.*value-not-storable"):
             run.log({"my_key": value}, step=1)
         run.metric("after", 1.0)  # the run goes on
-    assert lab.find("latest").summary["after"]["n"] == 1
+    assert lab.find("latest").metrics["after"]["n"] == 1
 
 
 def test_steps(lab: Lab) -> None:
@@ -135,8 +135,8 @@ def test_steps(lab: Lab) -> None:
         run.metric("y", 1.0, torch.tensor(6))
         with pytest.raises(UsageError, match="step-not-integer"):
             run.metric("y", 1.0, 1.5)
-    assert lab.find("latest").metric("x")["step"].to_pylist() == [0, 1]
-    assert lab.find("latest").metric("y")["step"].to_pylist() == [5, 6]
+    assert lab.find("latest").metric("x").to_arrow()["step"].to_pylist() == [0, 1]
+    assert lab.find("latest").metric("y").to_arrow()["step"].to_pylist() == [5, 6]
 
 
 def test_ends(lab: Lab) -> None:
@@ -144,7 +144,7 @@ def test_ends(lab: Lab) -> None:
         1 / 0
     failed = lab.find("fails")
     assert failed.state == "failed"
-    assert "ZeroDivisionError" in failed.status["error"]
+    assert "ZeroDivisionError" in failed.error
     with pytest.raises(KeyboardInterrupt), lab.create_run("stops"):
         raise KeyboardInterrupt
     assert lab.find("stops").state == "interrupted"
@@ -174,7 +174,7 @@ def test_threads_lose_no_point(lab: Lab) -> None:
             thread.join()
     found = lab.find("latest")
     for number in range(8):
-        assert found.metric(f"m{number}")["step"].to_pylist() == list(range(5000))
+        assert found.metric(f"m{number}").to_arrow()["step"].to_pylist() == list(range(5000))
 
 
 def test_follow_gives_each_row_once(lab: Lab) -> None:

@@ -69,7 +69,7 @@ def test_kill_at_random_moments(lab: Lab) -> None:
         assert len(steps) >= safe
     rows = {row.id: row.state for row in lab.runs()}
     assert rows == {bystander.id: "finished", **dict.fromkeys(killed, "lost")}
-    assert lab.find(bystander.id).metric("y")["value"].to_pylist() == [1.0]
+    assert lab.find(bystander.id).metric("y").to_arrow()["value"].to_pylist() == [1.0]
     assert lab.gc()["compacted"] >= 1
     assert not [p for p in lab.folder.rglob("*.arrows") if killed[-1] in str(p)]
 
@@ -96,7 +96,7 @@ def test_sixteen_processes_in_one_lab(lab: Lab) -> None:
     rows = lab.runs()
     assert len(rows) == 48
     assert all(row.state == "finished" and row.metrics["a"]["n"] == 200 for row in rows)
-    assert lab.find("p7").metric("b")["value"].to_pylist() == [7.0] * 200
+    assert lab.find("p7").metric("b").to_arrow()["value"].to_pylist() == [7.0] * 200
 
 
 def test_forked_children_write_rows_of_their_own(lab: Lab) -> None:
@@ -118,7 +118,7 @@ def test_forked_children_write_rows_of_their_own(lab: Lab) -> None:
     run.finish()
     found = lab.find("parent")
     assert found.state == "finished"
-    assert {key: part["n"] for key, part in found.summary.items()} == {
+    assert {key: part["n"] for key, part in found.metrics.items()} == {
         "before": 1, "after": 1, "child0": 100, "child1": 100, "child2": 100,
     }  # fmt: skip
 
@@ -141,8 +141,8 @@ def test_full_disk_then_room_again(lab: Lab) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit_before)
         signal.signal(signal.SIGXFSZ, signal_before)
     run.finish()
-    assert lab.find("latest").metric("x")["step"].to_pylist() == list(range(5001))
-    assert lab.find("latest").status["lost_rows"] == 0
+    assert lab.find("latest").metric("x").to_arrow()["step"].to_pylist() == list(range(5001))
+    assert lab.find("latest").lost_rows == 0
 
 
 def test_disk_full_for_ever_gives_up_the_oldest_and_says_so(
@@ -166,7 +166,7 @@ def test_disk_full_for_ever_gives_up_the_oldest_and_says_so(
     table.with_name("gone").rename(table)
     run.finish()
     kept = lab.find("latest")
-    assert kept.status["lost_rows"] == run.lost_rows
+    assert kept.lost_rows == run.lost_rows
     assert kept.table("metrics").num_rows + run.lost_rows == 201
 
 
@@ -182,8 +182,8 @@ def test_objects_and_files_on_a_full_disk(lab: Lab) -> None:
         run.put_file("x.txt", b"asked for")
     run.metric("x", 1.0)
     run.finish()
-    assert lab.find("latest").summary["x"]["n"] == 1
-    assert lab.find("latest").status["lost_rows"] == 1
+    assert lab.find("latest").metrics["x"]["n"] == 1
+    assert lab.find("latest").lost_rows == 1
 
 
 def test_run_folder_removed_while_running(lab: Lab) -> None:
@@ -294,7 +294,7 @@ import sys, warnings; warnings.simplefilter("always")
 from luxmeter.store import Lab
 from luxmeter.errors import StoreError
 lab = Lab.open(sys.argv[1])
-print([row.name for row in lab.runs("metric.x = 1")], lab.find("latest").metric("x")["value"].to_pylist())
+print([row.name for row in lab.runs("metric.x = 1")], lab.find("latest").metric("x").to_arrow()["value"].to_pylist())
 try:
     lab.create_run("b")
 except StoreError as error:
@@ -349,4 +349,4 @@ def test_program_that_never_finishes_its_run(lab: Lab) -> None:
             [sys.executable, "-c", code + rest, str(lab.folder), name], capture_output=True, check=False
         )
         assert Run(lab.find(name).folder).state == state
-        assert lab.find(name).summary["x"]["n"] == 1
+        assert lab.find(name).metrics["x"]["n"] == 1

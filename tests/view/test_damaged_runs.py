@@ -20,14 +20,14 @@ from made_runs import make_run
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError, LuxmeterWarning, StoreError
-from luxmeter.experiment.kept.kept_run import KeptRun
+from luxmeter.experiment.kept.explain import diff_runs
 from luxmeter.experiment.kept.repeats import find_repeats
 from luxmeter.experiment.kept.runs import find_run
-from luxmeter.experiment.kept.viewer import ExperimentViewer, describe
+from luxmeter.experiment.kept.viewer import ExperimentViewer
 from luxmeter.store import Image, Lab, Run, layout
 from luxmeter.view.cli import build_app
 from luxmeter.view.pages import plots
-from luxmeter.view.run_diff import diff_runs, write_diff
+from luxmeter.view.run_diff import write_diff
 from luxmeter.view.text.run import write_page
 
 
@@ -66,7 +66,7 @@ def make_lab(folder: Path) -> tuple[Lab, str, list[str]]:
     (victim.folder / "logs").mkdir()
     (victim.folder / "logs" / "output.log").write_text("epoch 1\nepoch 2\n")
     from luxmeter.experiment.recording.watch_files import to_batch
-    from luxmeter.experiment.records import FileChange
+    from luxmeter.store.records import FileChange
 
     weights = victim.put_blob(b"weights")
     change = FileChange(
@@ -219,12 +219,12 @@ def check(lab: Lab, victim: str, others: list[str], *, pages: bool = True) -> st
         assert {row.id for row in lab.runs(sort=sort)} == set(rows)
     kept = [find_run(other, lab=lab) for other in others]
     for run in kept:
-        assert describe(run)["metrics"]
+        assert run.record()["metrics"]
         if pages:
             write_page(run, io.StringIO(), width=100, system=True)
     if pages:
         write_diff(*diff_runs(*kept), io.StringIO(), full=True, system=True)
-        assert plots.plot([run.stored for run in kept], ["loss"]).charts
+        assert plots.plot(kept, ["loss"]).charts
     groups = find_repeats(lab, "name = mnist")
     assert {member.id for group in groups for member in group.members} >= set(others)
     ExperimentViewer(lab).backtracking("ckpt")
@@ -236,11 +236,11 @@ def check(lab: Lab, victim: str, others: list[str], *, pages: bool = True) -> st
 
     said_no = asks(
         lambda: lab.find(victim).state,
-        lambda: describe(KeptRun.of(stored())), lambda: write_page(KeptRun.of(stored()), io.StringIO(), width=100, system=True),
-        lambda: KeptRun.of(stored()).code, lambda: plots.plot([stored()], []), lambda: stored().tags,
-        lambda: stored().objects(), lambda: stored().metric("loss"), lambda: stored().summary,
-        lambda: list(KeptRun.of(stored()).metric("acc")), lambda: KeptRun.of(stored()).log_text,
-        lambda: stored().follow().new(), lambda: diff_runs(KeptRun.of(stored()), kept[0]),
+        lambda: Run.record(stored()), lambda: write_page(stored(), io.StringIO(), width=100, system=True),
+        lambda: stored().code, lambda: plots.plot([stored()], []), lambda: stored().tags,
+        lambda: stored().objects(), lambda: stored().metric("loss"), lambda: stored().metrics,
+        lambda: list(stored().metric("acc")), lambda: stored().log_text,
+        lambda: stored().follow().new(), lambda: diff_runs(stored(), kept[0]),
     )  # fmt: skip
     assert said_no or state != "damaged", "a damaged run says why when it is asked"
     return state
@@ -250,7 +250,7 @@ def check_commands(victim: str, others: list[str], state: str, command: Any) -> 
     """The same as users type it."""
     assert victim in command("runs") and all(other in command("runs", "--all") for other in others)
     assert len(json.loads(command("runs", "--json", "--sort", "-metric.acc"))) == 3
-    assert ("damaged" in command("runs", "--status", "damaged")) == (state == "damaged")
+    assert ("damaged" in command("runs", "--state", "damaged")) == (state == "damaged")
     assert "3 runs" in command("reindex")
     for other in others:
         assert other in command("show", other)
@@ -376,7 +376,7 @@ def test_a_damaged_run_is_one_row_until_it_is_mended(
     assert str(path) in str(told.value) or "tables/metrics" in str(told.value)
     path.write_bytes(before)
     assert {row.id: row.state for row in lab.runs()} == dict.fromkeys([victim, *others], "finished")
-    assert Run(source / "runs" / victim).metric("loss").num_rows == 30
+    assert Run(source / "runs" / victim).metric("loss").to_arrow().num_rows == 30
     lab.close()
 
 

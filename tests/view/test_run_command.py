@@ -14,7 +14,6 @@ import pytest
 
 import luxmeter as lux
 from luxmeter.errors import UsageError
-from luxmeter.experiment import records
 from luxmeter.experiment.params.command_line import params_of
 from luxmeter.store import Lab
 from luxmeter.view.cli import build_app
@@ -89,15 +88,15 @@ def test_a_script_runs_as_without_it(
     found = Lab.open().find("s")
     assert the_line(kept).startswith(f"luxmeter: s {found.id[:5]} {state} in")
     assert (found.state, found.tags, found.params) == (state, ["a"], {"lr": 0.1, "m": "x y"})
-    ending = records.read_ending(found)
+    ending = found.ending
     assert ending is not None and (ending.exit_code, ending.signal) == (exit_code, by)
     assert "program.py" not in ending.error and ("KeyError: 'lost'" in ending.error) == ("lost" in end)
     expected = plain.stdout + ("" if by == "SIGTERM" else plain.stderr)
-    assert records.log_text(found) == expected
-    command = records.read_command(found)
+    assert found.log_text == expected
+    command = found.command
     assert command is not None and command.argv == ("dir/s.py", "--lr", "0.1", "-m", "x y")
     assert command.script == "s.py"
-    assert set(records.read_code(found).files) == {"s.py"}  # type: ignore[union-attr]
+    assert set(found.snapshot.files) == {"s.py"}  # type: ignore[union-attr]
 
 
 def test_modules_folders_and_workers() -> None:
@@ -113,7 +112,7 @@ def test_modules_folders_and_workers() -> None:
         assert json.loads(kept.stdout) == json.loads(plain.stdout)
         assert kept.stderr.startswith(plain.stderr)
         assert Lab.open().find("pack").state == "failed"
-    assert records.read_command(Lab.open().find("pack~1")).module == "pack"  # type: ignore[union-attr]
+    assert Lab.open().find("pack~1").command.module == "pack"  # type: ignore[union-attr]
     Path("s.py").write_text(
         "import multiprocessing as mp\n"
         "class Thing:\n    pass\n"
@@ -131,7 +130,7 @@ def test_what_the_program_does_at_its_exit_is_kept() -> None:
     Path("s.py").write_text("import atexit\natexit.register(lambda: print('the last words'))\n")
     done = luxmeter("run", "--quiet", "s.py")
     assert (done.returncode, done.stdout, done.stderr) == (0, "the last words\n", "")
-    assert records.log_text(Lab.open().find("s")) == "the last words\n"
+    assert Lab.open().find("s").log_text == "the last words\n"
 
 
 NATIVE = """
@@ -163,7 +162,7 @@ def test_output_of_native_code_and_of_other_processes(together: bool) -> None:
     )
     lines = ["python", "native red", "to stderr", "a child", "after", "outlived"]
     shown = done.stdout.replace("\x1b[31m", "").replace("\x1b[0m", "").splitlines()
-    kept = records.log_text(Lab.open().find("s")).splitlines()
+    kept = Lab.open().find("s").log_text.splitlines()
     if together:
         assert shown == lines == kept  # in the order they were written
     else:
@@ -200,7 +199,7 @@ def test_parameters_of_argparse_and_of_the_user() -> None:
     assert done.returncode == 0 and "'api_key': 'hush'" in done.stdout
     found = Lab.open().find("named")
     assert found.params == {"lr": 0.001, "epochs": 3, "api_key": "(hidden)", "seed": 7}
-    command = records.read_command(found)
+    command = found.command
     assert command is not None and command.seed == 7
     assert command.argv == ("s.py", "--lr", "1e-3", "--api-key", "(hidden)")
 
@@ -223,11 +222,15 @@ def test_a_script_with_an_experiment_of_its_own_makes_one_run(
     assert done.returncode == 0, done.stderr
     (row,) = Lab.open().runs("name != above")
     found = Lab.open().find(row.id)
-    assert found.identity["parent"] == above.id and records.read_children(above.run) == [found.id]
+    assert found.identity["parent"] == above.id and above.run.children == [found.id]
     assert (row.name, row.params) == expected == (found.name, found.params)
-    assert found.tags == ["a", "b"] and found.metric("loss").num_rows == 1 and found.state == "finished"
-    assert records.log_text(found) == "before\ninside\n"
-    assert [change.path for change in records.changed_files(found)] == ["x.txt"]
+    assert (
+        found.tags == ["a", "b"]
+        and found.metric("loss").to_arrow().num_rows == 1
+        and found.state == "finished"
+    )
+    assert found.log_text == "before\ninside\n"
+    assert [change.path for change in found.changed_files] == ["x.txt"]
     assert done.stderr.count("luxmeter:") == 1
 
 
@@ -252,10 +255,10 @@ def test_random_state_of_what_the_program_imports() -> None:
     Path("again.py").write_text(
         "import sys, random, numpy, torch\nfrom luxmeter.experiment import records\n"
         "from luxmeter.experiment.randomness import start_state\n"
-        "from luxmeter.store import Lab\nstart_state.restore(records.read_random(Lab.open().find('s')))\n"
+        "from luxmeter.store import Lab\nstart_state.restore(Lab.open().find('s').random_state)\n"
         "print(random.random(), numpy.random.rand(), torch.rand(1).item())\n"
     )
-    assert run("again.py").stdout == records.log_text(kept)
+    assert run("again.py").stdout == kept.log_text
 
 
 def test_wrong_use_is_told_before_the_script_runs() -> None:

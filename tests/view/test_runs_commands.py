@@ -52,7 +52,7 @@ def trained(lab: Lab, lr: float = 0.1, **more: Any) -> Run:
 def test_runs_lists_what_tells_runs_apart(lab: Lab, command: Any) -> None:
     one, two = trained(lab, 0.1), trained(lab, 0.2, tags=["best"])
     lines = command("runs").splitlines()
-    assert lines[0].split() == ["id", "name", "status", "created", "duration", "lr", "loss", "acc", "tags"]
+    assert lines[0].split() == ["id", "name", "state", "created", "duration", "lr", "loss", "acc", "tags"]
     assert lines[1].startswith(two.id) and lines[1].rstrip().endswith("best") and lines[2].startswith(one.id)
     assert "seed" not in lines[0]  # the same in all
 
@@ -66,13 +66,13 @@ def test_runs_filters_sorts_and_chooses_columns(lab: Lab, command: Any) -> None:
     assert len(command("runs", "-p", "lr=0.1").splitlines()) == 2
     assert len(command("runs", "--limit", "2").splitlines()) == 3
     assert command("runs", "--name", "nothing") == "No run fulfils this.\n"
-    found = json.loads(command("runs", "--status", "finished", "--json"))
+    found = json.loads(command("runs", "--state", "finished", "--json"))
     assert [run["params"]["lr"] for run in found] == [0.3, 0.2, 0.1] and found[0]["metrics"]["loss"] == 0.3
     for wrong in (
         ["runs", "--sort", "speed"],
         ["runs", "parm.lr > 1"],
         ["runs", "-p", "lr"],
-        ["runs", "--status", "x"],
+        ["runs", "--state", "x"],
     ):
         with pytest.raises(UsageError):
             command(*wrong)
@@ -228,7 +228,7 @@ def test_rm_and_back(lab: Lab, command: Any) -> None:
     assert f"Brought back {two.id}" in command("rm", "--undo")  # the last one
     assert f"Brought back {one.id}" in command("rm", "--undo", one.id[:7])
     assert len(lab.runs()) == 2 and command("rm", "--list") == "The trash is empty.\n"
-    assert one.folder.is_dir() and lab.find(one.id).metric("loss").num_rows == 3
+    assert one.folder.is_dir() and lab.find(one.id).metric("loss").to_arrow().num_rows == 3
     with pytest.raises(StoreError, match="not-in-trash"):
         command("rm", "--undo", "nothing")
     with pytest.raises(StoreError, match="rm-nothing"):

@@ -4,61 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from luxmeter.described import Described, canonical, told_apart
-from luxmeter.experiment.records import SYSTEM, read_code
-from luxmeter.files import to_json, write_file
+from luxmeter.described import Described, told_apart
+from luxmeter.experiment.kept.diff import ABSENT, Change, RunDiff
+from luxmeter.files import write_file
 from luxmeter.literal import show
 from luxmeter.store import Run
 from luxmeter.store.layout import named
-from luxmeter.store.rows import flatten
+from luxmeter.store.records import SYSTEM
 
 _MOST = 4  # things of a kind that are named; the rest is counted
 _LAST = "last"  # folder in the lab's index: the run of each experiment that finished last
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What two runs are compared by."""
-
-    id: str
-    params: Mapping[str, Any] = field(default_factory=dict)  # flat: optim.lr
-    files: Mapping[str, str] = field(default_factory=dict)
-    tree: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)  # package or part of the machine -> version
-    metrics: Mapping[str, float] = field(default_factory=dict)  # the last value of each
-
-
-def facts_of(run: Run) -> Facts:
-    """The facts of a run as it rests."""
-    code = read_code(run)
-    found = run.environment
-    machine = {name: str(found.get("machine", {}).get(name)) for name in ("python", "processor", "gpus")}
-    metrics = {key: each["last"] for key, each in run.summary.items() if not key.startswith(SYSTEM)}
-    return Facts(
-        run.id,
-        flatten(run.params),
-        code.files if code else {},
-        (code.git or {}).get("tree") if code else None,
-        {**(machine if found else {}), **found.get("packages", {})},
-        {key: float(value) for key, value in metrics.items() if isinstance(value, int | float)},
-    )
-
-
-def against(before: Facts | None, after: Facts, *, name: str) -> str:
+def against(before: Run | None, after: Run) -> str:
     """The line, without who ended and how."""
     if before is None:
-        shown = some(f"{key} {number(value)}" for key, value in after.metrics.items())
-        return f"the first of {name!r}" + (f": {shown}" if shown else "")
-    changed = [*_changed_params(before.params, after.params), *_changed_code(before, after)]
-    changed += _changed_environment(before.environment, after.environment)
-    what = "; ".join(changed) or "nothing changed"
-    effect = some(_changed_metrics(before.metrics, after.metrics))
+        shown = some(f"{key} {number(value)}" for key, value in _numbers(after).items())
+        return f"the first of {after.name!r}" + (f": {shown}" if shown else "")
+    diff = RunDiff(before, after)
+    changed = [some(_param(change) for change in diff.params), _code(diff), some(_environment(diff))]
+    what = "; ".join(filter(None, changed)) or "nothing changed"
+    effect = some(_metrics(_numbers(before), _numbers(after)))
     return f"against {before.id[:5]}: {what}" + (f" => {effect}" if effect else "")
+
+
+def _numbers(run: Run) -> dict[str, float]:
+    """The last value of each metric, the machine's own left out."""
+    lasts = {key: each["last"] for key, each in run.metrics.items() if not key.startswith(SYSTEM)}
+    return {key: float(value) for key, value in lasts.items() if isinstance(value, int | float)}
 
 
 def some(things: Iterable[str]) -> str:
@@ -73,73 +50,58 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _changed_params(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    changed = [
-        f"{name} {' -> '.join(told_apart(before.get(name, _ABSENT), after.get(name, _ABSENT), _value))}"
-        for name in {**before, **after}
-        if not (name in before and name in after)
-        or canonical(to_json(before[name])) != canonical(to_json(after[name]))
-    ]
-    return [some(changed)] if changed else []
-
-
-_ABSENT = object()
+def _param(change: Change) -> str:
+    return f"{change.name} {' -> '.join(told_apart(change.a, change.b, _value))}"
 
 
 def _value(value: Any) -> str:
-    text = "unset" if value is _ABSENT else str(value) if isinstance(value, Described) else show(value)
+    text = "unset" if value is ABSENT else str(value) if isinstance(value, Described) else show(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _changed_code(before: Facts, after: Facts) -> list[str]:
-    # Only files that both runs had loaded, or new ones: what a run did not import is no change.
-    both = [name for name, sha in after.files.items() if before.files.get(name, sha) != sha]
-    new = [name for name in after.files if name not in before.files] if before.files else []
-    gone = [name for name in before.files if name not in after.files] if after.files else []
-    listed = [*both, *(f"+{name}" for name in new), *(f"-{name}" for name in gone)]
-    if listed:
-        return [f"code {some(listed)}"]
-    if before.tree and after.tree and before.tree != after.tree:
-        return ["code that was not imported"]
-    return []
-
-
-def _changed_environment(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    if not before or not after:
-        return []
-    changed = [
-        f"{name} {before.get(name, 'absent')} -> {after.get(name, 'absent')}"
-        for name in {**before, **after}
-        if before.get(name) != after.get(name)
+def _code(diff: RunDiff) -> str:
+    signs = {"changed": "", "new": "+", "gone": "-"}
+    listed = [
+        f"{sign}{path}"
+        for kind, sign in signs.items()
+        for path, found in diff.imported.items()
+        if found == kind
     ]
-    return [some(changed)] if changed else []
+    if listed:
+        return f"code {some(listed)}"
+    return "code that was not imported" if diff.tree_differs else ""
 
 
-def _changed_metrics(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    shown = []
+def _environment(diff: RunDiff) -> Iterator[str]:
+    """What may change results: packages, and of the machine what computes."""
+    for change in diff.environment:
+        if change.kind == "package" or (
+            change.kind == "machine" and change.name in ("python", "processor", "gpus")
+        ):
+            yield f"{change.name} {' -> '.join('absent' if v is ABSENT else str(v) for v in (change.a, change.b))}"
+
+
+def _metrics(before: Mapping[str, float], after: Mapping[str, float]) -> Iterator[str]:
     for key, value in after.items():
         old = before.get(key)
         if old is None:
-            shown.append(f"{key} {number(value)} (new)")
+            yield f"{key} {number(value)} (new)"
         elif old == value or (old != old and value != value):
-            shown.append(f"{key} {number(value)} (same)")
+            yield f"{key} {number(value)} (same)"
         elif number(old) == number(value):
-            shown.append(f"{key} {number(value)} (about the same)")
+            yield f"{key} {number(value)} (about the same)"
         else:
             share = f" ({(value - old) / abs(old):+.1%})" if old and abs(value - old) < 1e3 * abs(old) else ""
-            shown.append(f"{key} {number(old)} -> {number(value)}{share}")
-    return shown
+            yield f"{key} {number(old)} -> {number(value)}{share}"
 
 
 def line(run: Run, lab_folder: Path) -> str:
     """What is said at the end of `run`; if it finished, the next run is compared with it."""
-    before = previous_run(lab_folder, run.name)
-    compared = against(facts_of(before) if before else None, facts_of(run), name=run.name)
-    status = run.status
-    if status["state"] == "finished":
+    compared = against(previous_run(lab_folder, run.name), run)
+    state = run.state
+    if state == "finished":
         note_finished(lab_folder, run.name, run.id)
-    took = duration((status["ended_ns"] - run.created_ns) / 1e9)
-    return f"{run.name} {run.id[:5]} {status['state']} in {took}; {compared}"
+    return f"{run.name} {run.id[:5]} {state} in {duration(run.duration or 0.0)}; {compared}"
 
 
 def duration(seconds: float) -> str:

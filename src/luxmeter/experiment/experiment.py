@@ -23,9 +23,9 @@ from luxmeter.experiment.lineage import forgiving, in_environment, note_child, p
 from luxmeter.experiment.recording import secrecy, signals
 from luxmeter.experiment.recording.keycode import KeyCode, keycode_of
 from luxmeter.experiment.recording.recording import Recording
-from luxmeter.experiment.records import ENDING, FILES_FOLDER, Ending
 from luxmeter.files import write_json
 from luxmeter.store import Lab, Run, RunWriter, activate
+from luxmeter.store.records import ENDING, FILES_FOLDER, Ending
 from luxmeter.store.writer import inside
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.records import FileChange, read_code
 from luxmeter.files import write_json
 from luxmeter.store import Run, RunWriter
+from luxmeter.store.records import FileChange
 from luxmeter.store.writer import inside
 
 RECORDS = "luxmeter-runs"
@@ -64,8 +64,7 @@ class ExperimentFolder:
 
     def note_end(self, run: Run, changes: Sequence[FileChange]) -> None:
         """Complete it: how it ended, which files changed, which code ran."""
-        code = read_code(run)
-        status = run.status
+        code = run.snapshot
         write_json(
             self._record(run.id),
             {
@@ -73,9 +72,9 @@ class ExperimentFolder:
                 "id": run.id,
                 "name": run.name,
                 "run": str(run.folder),
-                "state": status["state"],
+                "state": run.state,
                 "created_ns": run.created_ns,
-                "ended_ns": status["ended_ns"],
+                "ended_ns": run.ended_ns,
                 "files": [vars(change) for change in changes],
                 "code": None if code is None else {"root": code.root, "files": code.files},
             },

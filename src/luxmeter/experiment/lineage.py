@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.records import CHILDREN, FILES_FOLDER
 from luxmeter.store import Lab, RunWriter, active_run
+from luxmeter.store.records import CHILDREN, FILES_FOLDER
 
 VARIABLE = (
     "LUXMETER_PARENT"  # set while an experiment runs, for the processes it starts: the folder of its run

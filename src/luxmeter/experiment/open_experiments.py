@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from luxmeter.described import Kept
 from luxmeter.experiment.recording import secrecy
-from luxmeter.experiment.records import Ending
 from luxmeter.files import read_json, write_json
 from luxmeter.store import RunWriter
 from luxmeter.store.journal import announce
+from luxmeter.store.records import Ending
 
 if TYPE_CHECKING:
     from luxmeter.experiment.experiment import Experiment

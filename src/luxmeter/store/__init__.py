@@ -9,8 +9,8 @@ lab.find("latest").metric("loss")
 
 from luxmeter.store.active import activate, active_run
 from luxmeter.store.lab import Lab
-from luxmeter.store.reader import Run
 from luxmeter.store.rows import RunHead, RunHeads, RunRow
+from luxmeter.store.run import Run
 from luxmeter.store.segments import Follower, SegmentWriter, compact, read_segments
 from luxmeter.store.values import File, Histogram, Image, Text
 from luxmeter.store.writer import RunWriter

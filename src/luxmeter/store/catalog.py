@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -17,15 +16,14 @@ from typing import Any, TypeVar
 import sqlalchemy.exc
 
 from luxmeter.errors import LuxmeterError, StoreError, warn_once
-from luxmeter.files import json_text
 from luxmeter.settings import globs
 from luxmeter.store import checked, layout
 from luxmeter.store.index import Change, Index, sqlite_url
 from luxmeter.store.journal import host_name, read_tail
 from luxmeter.store.liveness import Process
 from luxmeter.store.query import Expression, Field, parse_field, parse_filter
-from luxmeter.store.reader import Run
-from luxmeter.store.rows import Entry, RunHeads, RunRow, flatten
+from luxmeter.store.rows import Entry, RunHeads, RunRow
+from luxmeter.store.run import Run
 from luxmeter.store.segments import check as check_table
 
 T = TypeVar("T")
@@ -255,32 +253,11 @@ def _damaged_entry(folder: Path, error: Exception) -> Entry:
 
 
 def _entry(run: Run) -> Entry:
-    status = run.status
     for table in run.tables():
         check_table(run.folder / layout.TABLES / table)
     _ = run.environment
-    params = flatten(run.params)
-    metrics = {
-        key: {name: value if _is_finite(value) else None for name, value in summary.items()}
-        for key, summary in run.summary.items()
-    }
+    params = run.flat_params
+    row = run.row_with(params)
     # On this machine a lost process stays lost; elsewhere it may only have been silent.
-    elsewhere = status["state"] == "lost" and run.identity["process"]["machine"] != Process.here().machine
-    row = RunRow(
-        id=run.id,
-        name=run.name,
-        state=status["state"],
-        created_ns=run.created_ns,
-        ended_ns=status["ended_ns"],
-        archived=run.marks.archived,
-        note=run.marks.note,
-        host=run.identity["process"]["host"],
-        params_json=json_text(params, indent=None).rstrip("\n"),
-        metrics_json=json.dumps(metrics, ensure_ascii=False),
-        tags_json=json.dumps(run.tags, ensure_ascii=False),
-    )
-    return Entry(row, params, metrics, recheck=status["state"] == "running" or elsewhere)
-
-
-def _is_finite(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
+    elsewhere = row.state == "lost" and run.identity["process"]["machine"] != Process.here().machine
+    return Entry(row, params, row.metrics, recheck=row.state == "running" or elsewhere)

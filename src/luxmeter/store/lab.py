@@ -21,8 +21,8 @@ from luxmeter.store.blobs import BlobPool
 from luxmeter.store.checked import is_begun, is_half_made
 from luxmeter.store.journal import announce
 from luxmeter.store.liveness import Process
-from luxmeter.store.reader import Run
 from luxmeter.store.rows import RunRow
+from luxmeter.store.run import Run
 from luxmeter.store.writer import RunWriter, compact_run
 
 if TYPE_CHECKING:

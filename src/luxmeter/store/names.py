@@ -12,7 +12,7 @@ from pathlib import Path
 from luxmeter.errors import StoreError, suggestion
 from luxmeter.store import layout
 from luxmeter.store.catalog import Catalog
-from luxmeter.store.reader import Run
+from luxmeter.store.run import Run
 
 _BACK = re.compile(r"(?P<what>.+)~(?P<n>[0-9]+)")
 

@@ -1,19 +1,23 @@
-"""Metric points: from the tuples that training leaves in a queue to record batches and running summaries."""
+"""Metric points: from the tuples that training leaves in a queue to record batches and running summaries; and read back."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
 
 from luxmeter.errors import UsageError
 from luxmeter.store import layout, segments
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
 
 # Format history of tables/metrics
 # 1: key, step, value, time_ns (Unix time).
@@ -260,3 +264,63 @@ def _summarise(
         mine = order[start:end]
         summaries.setdefault(name, Summary()).add(values[mine], int(steps[mine[-1]]))
         start = end
+
+
+class Point(NamedTuple):
+    """One value of a metric."""
+
+    step: int
+    value: float
+    time_ns: int
+
+
+class Points(Sequence[Point]):
+    """The points of one metric, in the order they were logged."""
+
+    def __init__(self, key: str, table: pa.Table) -> None:
+        self.key = key
+        self._table = table
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """The steps, as an array."""
+        array: NDArray[np.int64] = self._table.column("step").to_numpy()
+        return array
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The values, as an array."""
+        array: NDArray[np.float64] = self._table.column("value").to_numpy()
+        return array
+
+    def to_arrow(self) -> pa.Table:
+        """As an Arrow table: step, value, time_ns."""
+        return self._table
+
+    def to_pandas(self) -> pd.DataFrame:
+        """As a DataFrame: step, value, time_ns."""
+        frame: pd.DataFrame = self._table.to_pandas()
+        return frame
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+    @overload
+    def __getitem__(self, index: slice) -> Points: ...
+    def __getitem__(self, index: int | slice) -> Point | Points:
+        if isinstance(index, slice):
+            chosen = range(len(self))[index]
+            return Points(self.key, self._table.take(list(chosen)))
+        at = range(len(self))[index]  # negative ones, and the error for those outside
+        return Point(*(self._table.column(name)[at].as_py() for name in Point._fields))
+
+    def __iter__(self) -> Iterator[Point]:
+        columns = (self._table.column(name).to_pylist() for name in Point._fields)
+        return map(Point._make, zip(*columns, strict=True))
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return f"<Points {self.key!r}: none>"
+        return f"<Points {self.key!r}: {len(self)}, from {self[0].value:.6g} to {self[-1].value:.6g}>"

@@ -76,8 +76,8 @@ def parse_filter(text: str) -> Expression | None:
 
 def parse_field(text: str) -> Field:
     """`metric.acc.max` -> Field("metric", "acc", "max")."""
-    if text in FIELDS:
-        return Field(text)
+    if text in FIELDS or text == "status":  # what other tools call the state
+        return Field("state" if text == "status" else text)
     kind, _, name = text.partition(".")
     if kind in ("params", "metrics"):
         kind = kind[:-1]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
@@ -97,6 +99,20 @@ class RunRow(NamedTuple):
         """Its tags."""
         return list(json.loads(self.tags_json))
 
+    def record(self) -> dict[str, Any]:
+        """As lists give it, as plain values."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "created": datetime.fromtimestamp(self.created_ns / 1e9).isoformat(sep=" ", timespec="seconds"),
+            "duration": self.duration_s,
+            "params": self.params,
+            "metrics": {key: summary["last"] for key, summary in self.metrics.items()},
+            "tags": self.tags,
+            "note": self.note,
+            "archived": bool(self.archived),
+        }
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -119,3 +135,8 @@ def flatten(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def finite(value: Any) -> Any:
+    """The value as the index holds it: what is not a number is None."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

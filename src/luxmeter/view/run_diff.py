@@ -7,44 +7,25 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from luxmeter.described import told_apart
-from luxmeter.errors import UsageError, suggestion
-from luxmeter.experiment.kept.changes import ABSENT, Change, RunDiff, compare_runs
-from luxmeter.experiment.kept.explain import Explanation, explain
-from luxmeter.experiment.kept.kept_run import KeptRun
+from luxmeter.experiment.kept.diff import ABSENT, Change, RunDiff
+from luxmeter.experiment.kept.explain import Explanation
 from luxmeter.experiment.kept.plausible import CANNOT
-from luxmeter.experiment.kept.repeats import Group, group_runs, member_of_row
-from luxmeter.experiment.kept.run_query import C
-from luxmeter.experiment.kept.runs import runs
-from luxmeter.experiment.records import SYSTEM
 from luxmeter.files import to_json
 from luxmeter.render.amounts import long_span
 from luxmeter.render.json_text import for_machines
 from luxmeter.render.plain import one_line, plain
 from luxmeter.render.table import NUMBER, SHARE, Column, Table
+from luxmeter.store.records import SYSTEM
 from luxmeter.view.run_words import value_words, when_words
 
 _MOST_LINES = 60
-_MOST_GROUPED = 2000  # of the newest runs of these names: repeats are sought among them
-
-
-def diff_runs(a: KeptRun, b: KeptRun, *, metric: str = "") -> tuple[RunDiff, Explanation | None]:
-    """What differs, and what plausibly explains it."""
-    found = compare_runs(a, b)
-    keys = [m.key for m in found.metrics]
-    if metric and metric not in keys:
-        raise UsageError(
-            "diff-metric",
-            f"Neither run has a metric {metric!r}.",
-            suggestion(metric, keys) or f"They have: {', '.join(keys) or 'none'}.",
-        )
-    return found, explain(found, _groups(a, b), metric=metric or None)
 
 
 def as_record(diff: RunDiff, why: Explanation | None) -> dict[str, Any]:
     """Everything as plain values."""
     return {
-        "a": {"id": diff.a.id, "name": diff.a.name, "status": diff.a.status},
-        "b": {"id": diff.b.id, "name": diff.b.name, "status": diff.b.status},
+        "a": {"id": diff.a.id, "name": diff.a.name, "state": diff.a.state},
+        "b": {"id": diff.b.id, "name": diff.b.name, "state": diff.b.state},
         "params": [_change(change) for change in diff.params],
         "command": [_change(change) for change in diff.command],
         "code": [asdict(file) for file in diff.code],
@@ -59,8 +40,8 @@ def write_diff(
 ) -> None:
     """Parameters, command, code, environment, metrics, and which of them plausibly explains the difference."""
     for letter, run in (("A", diff.a), ("B", diff.b)):
-        when = f"{when_words(run.head.created_ns)}, took {long_span(run.duration)}"
-        out.write(f"{letter}  {run.id}  {one_line(run.name)}  {run.status}  {when}\n")
+        when = f"{when_words(run.created_ns)}, took {long_span(run.duration)}"
+        out.write(f"{letter}  {run.id}  {one_line(run.name)}  {run.state}  {when}\n")
     _section(out, "parameters", diff.params)
     _section(out, "command", diff.command)
     _write_code(diff, out, full=full)
@@ -133,21 +114,6 @@ def _write_explanation(why: Explanation, out: IO[str], *, full: bool) -> None:
     hidden = len(why.candidates) - len(shown)
     if hidden:
         out.write(f"  and {hidden} that can hardly matter (--full)\n")
-
-
-def _groups(a: KeptRun, b: KeptRun) -> list[Group]:
-    """The repeats among the runs of these names; the two themselves if they are of no lab."""
-    names = {a.name, b.name}
-    question = C.name == a.name
-    for name in names - {a.name}:
-        question = question | (C.name == name)
-    lab_folder = a.folder.parent.parent
-    if not (lab_folder / "lab.json").is_file():
-        return group_runs([a.stored, b.stored])
-    found = runs(question, lab=lab_folder, archived=None, limit=_MOST_GROUPED)
-    members = [member_of_row(found.lab, row) for row in found.rows] if found.lab else []
-    missing = [run.stored for run in (a, b) if run.id not in {member.id for member in members}]
-    return group_runs([*members, *missing])
 
 
 def _change(change: Change) -> dict[str, Any]:

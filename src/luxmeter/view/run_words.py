@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any
 
 from luxmeter.described import canonical
-from luxmeter.experiment.records import SYSTEM
 from luxmeter.files import from_json
 from luxmeter.render.amounts import long_span, number
 from luxmeter.render.plain import one_line
 from luxmeter.render.table import NUMBER, TEXT, Column, Table
 from luxmeter.store import RunRow
 from luxmeter.store.query import Field, parse_field
+from luxmeter.store.records import SYSTEM
 
 _PARAM_COLUMNS, _METRIC_COLUMNS = 6, 4
 
@@ -60,12 +60,12 @@ def heading(field: Field) -> str:
         return one_line(field.name)
     if field.kind == "metric":
         return one_line(field.name if field.part in ("", "last") else f"{field.name}.{field.part}")
-    return {"state": "status", "tag": "tags"}.get(field.kind, field.kind)
+    return "tags" if field.kind == "tag" else field.kind
 
 
 def print_rows(rows: Sequence[RunRow], columns: Sequence[str]) -> list[str]:
     """Print a table that fits the terminal; returns the columns that found no room."""
-    fields = [parse_field({"status": "state", "tags": "tag"}.get(c, c)) for c in columns]
+    fields = [parse_field("tag" if c == "tags" else c) for c in columns]
     on_screen = sys.stdout.isatty()
     typed = [
         Column(

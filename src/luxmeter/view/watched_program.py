@@ -11,7 +11,7 @@ from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import open_experiments
 from luxmeter.experiment.experiment import Experiment
 from luxmeter.experiment.params.command_line import params_of
-from luxmeter.experiment.records import Ending
+from luxmeter.store.records import Ending
 from luxmeter.view.program import RunRequest
 from luxmeter.view.startup.first_import import call_after_import
 

@@ -158,7 +158,7 @@ def test_a_search_is_a_run_of_the_lab(tmp_path: Path) -> None:
     assert run.environment["machine"]
     assert run.params["budget"]["params"] == 60_000
     assert run.params["options"]["population"] == 6
-    scores = run.metric("best_score")
+    scores = run.metric("best_score").to_arrow()
     assert scores["step"].to_pylist() == [1, 2]
     assert scores["value"].to_pylist() == [row["best_score"] for row in first.history]
     assert (run.folder / "files" / "best.txt").read_text().strip() == first.best.structure
@@ -174,7 +174,7 @@ def test_a_search_is_a_run_of_the_lab(tmp_path: Path) -> None:
     assert second.state_path != first.state_path
     later = lab.find(second.run_id)
     assert later.identity["parent"] == first.run_id
-    assert later.metric("best_score")["step"].to_pylist() == [3, 4]
+    assert later.metric("best_score").to_arrow()["step"].to_pylist() == [3, 4]
     whole = search(START, budget=BUDGET, options=OPTIONS, keep=False, quiet=True)
     assert (second.population, second.history) == (whole.population, whole.history)
     lab.close()

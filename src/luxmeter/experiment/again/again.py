@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.experiment import lineage, records
+from luxmeter.experiment import lineage
 from luxmeter.experiment.again.entries import check_entries, is_control
 from luxmeter.experiment.again.way_back import roll_back
 from luxmeter.experiment.kept import source_code
-from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.experiment.randomness import random_again
 from luxmeter.experiment.recording import secrecy
 from luxmeter.experiment.recording.git_calls import git_agrees, git_text
 from luxmeter.store import Lab, Run
 from luxmeter.store.layout import RUNS
+from luxmeter.store.records import Command
 from luxmeter.store.writer import inside
 
 # Variables of the run that decide numbers; everything else is this machine's own.
@@ -43,7 +43,7 @@ _DECIDING = (
 class Again:
     """What came of it. `run` is the new run; `folder` where the code lay (still there only if it was to be kept)."""
 
-    run: KeptRun
+    run: Run
     returncode: int
     folder: Path
     command: tuple[str, ...]
@@ -62,7 +62,7 @@ class Plan:
 
 
 def run_again(
-    run: KeptRun,
+    run: Run,
     lab: Lab,
     *,
     arguments: Sequence[str] | None = None,
@@ -75,7 +75,7 @@ def run_again(
     """Start it again and wait for its end. `arguments` replace those of the command; `folder` is kept, else a
     temporary one is made and removed; `links` are paths of the project (data) to be linked into it."""
     command = _startable(run)
-    with code_of(run.stored, folder) as place:
+    with code_of(run, folder) as place:
         for name in links:
             _link(run, place, name)
         for watched in _watched(run, place):
@@ -93,15 +93,15 @@ def run_again(
                 f"The program of run {run.id} ended with {returncode} and made no run.",
                 "Look at what it printed; it must reach lux.Experiment, or be started by luxmeter run.",
             )
-        code = records.read_code(run.stored)
+        code = run.snapshot
         left_out = tuple(code.git.get("left_out", ())) if code and code.git else ()
-        return Again(KeptRun.of(made), returncode, place, tuple(words), left_out)
+        return Again(made, returncode, place, tuple(words), left_out)
 
 
 @contextlib.contextmanager
 def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
     """A folder with the run's code: `folder`, which must be empty and stays, or a temporary one."""
-    code = records.read_code(run)
+    code = run.snapshot
     if code is None or not (code.files or code.git):
         raise StoreError(
             "no-code-kept", f"Run {run.id} keeps no code.", "Runs made by lux.Experiment or luxmeter run do."
@@ -151,11 +151,9 @@ def _folder_name(root: str) -> str:
     return name if re.fullmatch(r"[\w-][\w. -]*", name) and not is_control(name) else "code"
 
 
-def make_plan(
-    run: KeptRun, command: records.Command, place: Path, arguments: Sequence[str] | None = None
-) -> Plan:
+def make_plan(run: Run, command: Command, place: Path, arguments: Sequence[str] | None = None) -> Plan:
     """Where and how to start it: paths inside the project become paths inside `place`."""
-    code = records.read_code(run.stored)
+    code = run.snapshot
     root = Path(code.root) if code else Path(command.cwd)
     cwd = Path(command.cwd)
     below = cwd.relative_to(root) if cwd.is_relative_to(root) and ".." not in cwd.parts else None
@@ -181,7 +179,7 @@ def import_roots(files: Sequence[str]) -> list[str]:
     return sorted(roots)
 
 
-def _startable(run: KeptRun) -> records.Command:
+def _startable(run: Run) -> Command:
     command = run.command
     if command is None or (command.script is None and command.module is None) or command.interactive:
         what = (
@@ -195,7 +193,7 @@ def _startable(run: KeptRun) -> records.Command:
     return command
 
 
-def _words(plan: Plan, run: KeptRun, place: Path, python: str) -> list[str]:
+def _words(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
     hidden = [word for word in plan.argv if secrecy.HIDDEN in word]
     if hidden:
         raise UsageError(
@@ -218,22 +216,22 @@ def _words(plan: Plan, run: KeptRun, place: Path, python: str) -> list[str]:
     return [*before, plan.script, *plan.argv]
 
 
-def _watched(run: KeptRun, place: Path) -> list[str]:
+def _watched(run: Run, place: Path) -> list[str]:
     """The folders of the project that were watched, as far as something happened in them."""
-    code = records.read_code(run.stored)
+    code = run.snapshot
     root = code.root if code else ""
     folders = dict.fromkeys(change.folder for change in run.changed_files)
     below = [Path(f).relative_to(root) for f in folders if root and Path(f).is_relative_to(root)]
     return [str(inside(place, folder)) if folder.parts else str(place) for folder in below]
 
 
-def _variables(run: KeptRun, lab: Lab, place: Path, random_state: bool) -> dict[str, str]:
+def _variables(run: Run, lab: Lab, place: Path, random_state: bool) -> dict[str, str]:
     recorded = run.environment.get("variables", {})
     deciding = {
         name: str(recorded[name]) for name in _DECIDING if isinstance(recorded, Mapping) and name in recorded
     }
     variables = {k: v for k, v in os.environ.items() if k not in _DECIDING and k != random_again.VARIABLE}
-    code = records.read_code(run.stored)
+    code = run.snapshot
     # In front of everything: a project installed in place would otherwise give its present code, not the run's.
     paths = [str(place / root) for root in import_roots(list(code.files) if code else [])]
     paths += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
@@ -293,8 +291,8 @@ def _child_of(parent: str, lab: Lab, started_ns: int) -> Run | None:
     return None
 
 
-def _link(run: KeptRun, place: Path, name: str) -> None:
-    code = records.read_code(run.stored)
+def _link(run: Run, place: Path, name: str) -> None:
+    code = run.snapshot
     source = inside(Path(code.root if code else "."), name)
     target = inside(place, name)
     if not source.exists():

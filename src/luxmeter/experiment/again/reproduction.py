@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from luxmeter.experiment import records
-from luxmeter.experiment.kept.kept_run import KeptRun
+from luxmeter.store import Run, records
 
 Match = Literal["bit by bit", "within tolerance", "different", "missing", "left out"]
 Outcome = Literal["bit by bit", "within tolerance", "not", "nothing to compare"]
@@ -48,14 +47,14 @@ class Reproduction:
 
 
 def compare_runs(
-    first: KeptRun, again: KeptRun, *, tolerance: float = 1e-5, ignore: Iterable[str] = ()
+    first: Run, again: Run, *, tolerance: float = 1e-5, ignore: Iterable[str] = ()
 ) -> Reproduction:
     """Hold a run against the one it repeats. System metrics, times and `ignore` (patterns) are left out.
 
     Of a run that did not come to its end only the points it has are compared.
     """
     patterns = (f"{records.SYSTEM}*", *_TIMES, *ignore)
-    ended = first.status == "finished"
+    ended = first.state == "finished"
     matches = []
     for key in sorted({*first.metrics, *again.metrics}):
         if any(fnmatch.fnmatchcase(key.lower(), pattern.lower()) for pattern in patterns):
@@ -70,8 +69,8 @@ def compare_runs(
             matches.append(_match(first, again, key, tolerance, whole=ended))
     equal, different = _files(first, again)
     return judge(
-        tuple(matches), equal, different, tolerance, ended_alike=not ended or again.status == "finished",
-        ended_as=again.status,
+        tuple(matches), equal, different, tolerance, ended_alike=not ended or again.state == "finished",
+        ended_as=again.state,
     )  # fmt: skip
 
 
@@ -141,7 +140,7 @@ def match_points(
     return "different", n, largest, first, f"relative difference up to {largest:.2g}, first at step {first}"
 
 
-def _match(first: KeptRun, again: KeptRun, key: str, tolerance: float, *, whole: bool) -> MetricMatch:
+def _match(first: Run, again: Run, key: str, tolerance: float, *, whole: bool) -> MetricMatch:
     a, b = first.metric(key), again.metric(key)
     match, n, largest, step, why = match_points(
         a.steps, a.values, b.steps, b.values, tolerance=tolerance, whole=whole
@@ -149,20 +148,20 @@ def _match(first: KeptRun, again: KeptRun, key: str, tolerance: float, *, whole:
     return MetricMatch(key, match, n, largest, step, why)
 
 
-def _files(first: KeptRun, again: KeptRun) -> tuple[int, tuple[str, ...]]:
+def _files(first: Run, again: Run) -> tuple[int, tuple[str, ...]]:
     """Files of the watched folders, by part and path: how many hold the same, and which do not."""
 
-    def content(run: KeptRun) -> Mapping[str, str]:
-        return {f"{c.part}/{c.path}": c.sha256 for c in records.final_files(run.stored).values()}
+    def content(run: Run) -> Mapping[str, str]:
+        return {f"{c.part}/{c.path}": c.sha256 for c in run.final_files.values()}
 
     a, b = content(first), content(again)
     different = tuple(sorted(name for name in a if a[name] != b.get(name)))
     return len(a) - len(different), different
 
 
-def code_differs(first: KeptRun, again: KeptRun) -> list[str]:
+def code_differs(first: Run, again: Run) -> list[str]:
     """What says that the second run did not run the code of the first: files that ran with other content, or not."""
-    one, two = records.read_code(first.stored), records.read_code(again.stored)
+    one, two = first.snapshot, again.snapshot
     if one is None or two is None:
         return []
     told = [

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.experiment import records
 from luxmeter.experiment.again.entries import check_entries
 from luxmeter.experiment.again.saved_content import saved_where
 from luxmeter.experiment.kept import source_code
 from luxmeter.experiment.recording.snapshot import repository_of
 from luxmeter.files import sha256_of
-from luxmeter.store import Run
+from luxmeter.store import Run, records
 from luxmeter.store.blobs import blob_path
 from luxmeter.store.writer import inside
 
@@ -57,8 +56,8 @@ def roll_back(
     Raises StoreError `unsaved-changes` with the list of files whose content is neither that of the run, nor
     committed, nor kept by another run; then nothing was written.
     """
-    kept = records.read_code(run)
-    if kept is None and code and not records.final_files(run):
+    kept = run.snapshot
+    if kept is None and code and not run.final_files:
         raise StoreError(
             "nothing-to-roll-back",
             f"Run {run.id} keeps neither code nor files.",
@@ -102,7 +101,7 @@ def _reader(tree: source_code.SourceTree, path: str) -> Callable[[], bytes]:
 def _checkpoint_items(run: Run, root: str) -> tuple[list[Item], list[str]]:
     items: list[Item] = []
     missing: list[str] = []
-    for change in records.final_files(run).values():
+    for change in run.final_files.values():
         folder = Path(change.folder)
         # A part that the run holds itself comes back under its name, not as a lab within the project.
         ids = (run.id, run.identity.get("imported_as"))

@@ -13,10 +13,10 @@ from luxmeter.errors import warn_once
 from luxmeter.experiment.experiment import Experiment
 from luxmeter.experiment.recording import secrecy
 from luxmeter.experiment.recording.watch_files import FileWatch, KeepLimits, to_batch
-from luxmeter.experiment.records import FILES_TABLE
 from luxmeter.files import read_json, write_json
 from luxmeter.store import RunWriter, active_run, layout
 from luxmeter.store.journal import announce
+from luxmeter.store.records import FILES_TABLE
 from luxmeter.store.values import number_of
 
 Given: TypeAlias = Experiment | RunWriter | str | PathLike[str] | None

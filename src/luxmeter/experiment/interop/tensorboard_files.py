@@ -293,9 +293,8 @@ def export_run(run: Run, folder: str | Path) -> Path:
         made = protos.object(row["key"], Stored(row["kind"], row["text"], body, row["suffix"]))
         if made is not None:
             files._write(protos.event(summary=protos.summary(value=[made]), step=row["step"]))
-    status = run.status
-    now = (status["ended_ns"] or time.time_ns()) / 1e9
-    files.close(status["state"])
+    now = (run.ended_ns or time.time_ns()) / 1e9
+    files.close(run.state)
     return files.folder
 
 

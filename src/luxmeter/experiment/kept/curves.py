@@ -11,7 +11,7 @@ import numpy as np
 
 from luxmeter.described import canonical
 from luxmeter.errors import StoreError, UsageError, suggestion
-from luxmeter.experiment.kept.repeats import Member, as_member, group_runs
+from luxmeter.experiment.kept.repeats import as_run, group_runs
 from luxmeter.files import from_json
 from luxmeter.render.curves import Axis, Floats, Line, is_even_log, smooth
 from luxmeter.store import Run
@@ -35,10 +35,10 @@ class Series:
 Sets: TypeAlias = dict[str, list[tuple[str, list[Series]]]]
 
 
-def curves_of(members: Sequence[Member], metrics: Sequence[str] | str = (), *, repeats: bool = False) -> Sets:
+def curves_of(members: Sequence[Run], metrics: Sequence[str] | str = (), *, repeats: bool = False) -> Sets:
     """The series of these metrics (all but the machine's own, unless named): a line a run, or a variant."""
     keys = [metrics] if isinstance(metrics, str) else list(metrics)
-    known = list(dict.fromkeys(key for member in members for key in member.metrics))
+    known = list(dict.fromkeys(key for member in members for key in member.summary))
     for key in keys:
         if key not in known:
             raise UsageError(
@@ -89,11 +89,11 @@ def curves_of_tensorboard(folder: str | Path, metrics: Sequence[str] | str = ())
 
 
 def axes_of(
-    members: Sequence[Member], params: Sequence[str] = (), *, metrics: Sequence[str] | str = (), of: str = "last"
+    members: Sequence[Run], params: Sequence[str] = (), *, metrics: Sequence[str] | str = (), of: str = "last"
 ) -> list[Axis]:  # fmt: skip
     """The runs' parameters (those that differ, unless named) and metrics, an axis each."""
     keys = [metrics] if isinstance(metrics, str) else list(metrics)
-    known_params = list(dict.fromkeys(key for m in members for key in m.params))
+    known_params = list(dict.fromkeys(key for m in members for key in m.variant))
     for name in params:
         if name not in known_params:
             raise UsageError(
@@ -102,16 +102,16 @@ def axes_of(
                 suggestion(name, known_params) or f"They have: {', '.join(known_params[:20]) or 'none'}.",
             )
     shown = list(params) or [
-        key for key in known_params if len({canonical(m.params.get(key)) for m in members}) > 1
+        key for key in known_params if len({canonical(m.variant.get(key)) for m in members}) > 1
     ]
-    axes = [_axis(key, [from_json(m.params.get(key)) for m in members]) for key in shown]
+    axes = [_axis(key, [from_json(m.variant.get(key)) for m in members]) for key in shown]
     for key in keys:
-        values = [m.metrics.get(key, {}).get(of) for m in members]
+        values = [m.summary.get(key, {}).get(of) for m in members]
         if all(value is None for value in values):
             raise UsageError(
                 "no-such-metric",
                 f"None of {len(members)} runs has a finite {key!r}.",
-                suggestion(key, {k for m in members for k in m.metrics})
+                suggestion(key, {k for m in members for k in m.summary})
                 or "luxmeter runs lists what there is.",
             )
         axes.append(_axis(key, values, log=False))
@@ -124,9 +124,9 @@ def axes_of(
     return axes
 
 
-def members_of(runs: Iterable[Any]) -> list[Member]:
+def members_of(runs: Iterable[Any]) -> list[Run]:
     """The runs as repeats see them; none is an error."""
-    members = [as_member(run) for run in runs]
+    members = [as_run(run) for run in runs]
     if not members:
         raise UsageError("nothing-to-plot", "There is no run to plot.", "luxmeter runs lists what there is.")
     return members
@@ -189,18 +189,18 @@ def _in_order(series: Series, x: str) -> tuple[Floats, Floats]:
     return np.asarray(xs[last], dtype=np.float64), np.asarray(ys[last], dtype=np.float64)
 
 
-def _series(member: Member, key: str, name: str) -> Series | None:
-    if key not in member.metrics:
+def _series(member: Run, key: str, name: str) -> Series | None:
+    if key not in member.summary:
         return None
     try:
-        table = Run(member.folder).metric(key)
+        table = member.metric(key).to_arrow()
     except StoreError:
         return None
     columns = [np.asarray(table.column(c).to_numpy(), dtype=np.float64) for c in ("step", "value", "time_ns")]
     return Series(name, key, *columns)
 
 
-def names_of(members: Sequence[Member]) -> list[str]:
+def names_of(members: Sequence[Run]) -> list[str]:
     """What tells runs apart in a legend: name and differing parameters; the id where that is not enough."""
     labels = {m.id: g.label for g in group_runs(members, code=False) for m in g.members}
     told = []

@@ -13,16 +13,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from luxmeter.described import canonical
-from luxmeter.experiment.kept.changes import RunDiff
+from luxmeter.errors import UsageError, suggestion
+from luxmeter.experiment.kept.diff import RunDiff
 from luxmeter.experiment.kept.plausible import CANNOT, Candidate, candidates
 from luxmeter.experiment.kept.repeat_stats import difference
-from luxmeter.experiment.kept.repeats import Group
+from luxmeter.experiment.kept.repeats import Group, group_runs
+from luxmeter.experiment.kept.run_query import C
+from luxmeter.experiment.kept.runs import runs
 from luxmeter.experiment.kept.source_code import same_code
-from luxmeter.experiment.records import SEED_NAMES, SYSTEM
 from luxmeter.files import to_json
 from luxmeter.store import Run
+from luxmeter.store.records import SEED_NAMES, SYSTEM
 
 ALPHA = 0.05
+_MOST_GROUPED = 2000  # of the newest runs of these names: repeats are sought among them
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,19 @@ class Explanation:
     chance: Chance
     candidates: tuple[Candidate, ...]
     conclusion: str
+
+
+def diff_runs(a: Run, b: Run, *, metric: str = "") -> tuple[RunDiff, Explanation | None]:
+    """What differs, and what plausibly explains it."""
+    found = RunDiff(a, b)
+    keys = [m.key for m in found.metrics]
+    if metric and metric not in keys:
+        raise UsageError(
+            "diff-metric",
+            f"Neither run has a metric {metric!r}.",
+            suggestion(metric, keys) or f"They have: {', '.join(keys) or 'none'}.",
+        )
+    return found, explain(found, _groups(a, b), metric=metric or None)
 
 
 def main_metric(diff: RunDiff) -> str | None:
@@ -187,7 +204,7 @@ def _with_evidence(
     name = candidate.name
     wanted = canonical({**of_a.params, name: _json_param(diff, name)})
     alike = (g for g in groups if g.members and g.name == of_a.name and canonical(g.params) == wanted)
-    twin = next((g for g in alike if same_code(Run(g.members[-1].folder), diff.a.stored)), None)
+    twin = next((g for g in alike if same_code(g.members[-1], diff.a)), None)
     values, base = (twin.values(key) if twin else []), of_a.values(key)
     if twin is None or not values or not base:
         return candidate
@@ -209,3 +226,18 @@ def _real_params(diff: RunDiff) -> list[Any]:
 
 def _group_with(groups: Sequence[Group], run_id: str) -> Group | None:
     return next((g for g in groups if any(m.id == run_id for m in g.members) or run_id in g.left_out), None)
+
+
+def _groups(a: Run, b: Run) -> list[Group]:
+    """The repeats among the runs of these names; the two themselves if they are of no lab."""
+    names = {a.name, b.name}
+    question = C.name == a.name
+    for name in names - {a.name}:
+        question = question | (C.name == name)
+    lab_folder = a.folder.parent.parent
+    if not (lab_folder / "lab.json").is_file():
+        return group_runs([a, b])
+    found = runs(question, lab=lab_folder, archived=None, limit=_MOST_GROUPED)
+    members = found.in_full()
+    missing = [run for run in (a, b) if run.id not in {member.id for member in members}]
+    return group_runs([*members, *missing])

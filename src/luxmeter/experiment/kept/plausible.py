@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from luxmeter.described import told_apart
-from luxmeter.experiment.kept.changes import Change, RunDiff
+from luxmeter.experiment.kept.diff import Change, RunDiff
 from luxmeter.experiment.kept.source_code import FileDiff, kept_tree, read_source
-from luxmeter.experiment.records import SEED_NAMES
 from luxmeter.store import Run
+from luxmeter.store.records import SEED_NAMES
 
 CANNOT = 0.05  # at or below: practically cannot change a result
 
@@ -57,7 +57,7 @@ class Candidate:
 def candidates(diff: RunDiff) -> list[Candidate]:
     """Every difference, with how plausible it is that it matters."""
     found = [_parameter(change) for change in diff.params]
-    ran = {*kept_tree(diff.a.stored).files, *kept_tree(diff.b.stored).files}
+    ran = {*kept_tree(diff.a).files, *kept_tree(diff.b).files}
     found += [_code(file, diff, ran) for file in diff.code]
     for change in diff.environment:
         table = {"package": _PACKAGES, "machine": _MACHINE, "variable": _VARIABLES}[change.kind]
@@ -99,7 +99,7 @@ def _code(file: FileDiff, diff: RunDiff, ran: set[str]) -> Candidate:
         else f"{file.path} ({file.kind})"
     )
     suffix = Path(file.path).suffix
-    if suffix == ".py" and file.kind == "changed" and _same_program(diff.a.stored, diff.b.stored, file.path):
+    if suffix == ".py" and file.kind == "changed" and _same_program(diff.a, diff.b, file.path):
         return Candidate("code", file.path, counted, 0.01, "comments or layout only")
     if file.path in ran:
         return Candidate("code", file.path, counted, 0.9, "code that ran")

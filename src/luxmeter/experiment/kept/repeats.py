@@ -21,27 +21,12 @@ from typing import Any
 from luxmeter.described import canonical
 from luxmeter.errors import LuxmeterError, UsageError, suggestion
 from luxmeter.experiment.kept.repeat_stats import Difference, Estimate, difference, estimate
-from luxmeter.experiment.records import SEED_NAMES, SYSTEM, read_code, read_command
-from luxmeter.files import from_json, to_json
-from luxmeter.store import Lab, Run, RunRow
-from luxmeter.store.rows import flatten
+from luxmeter.files import from_json
+from luxmeter.store import Lab, Run
+from luxmeter.store.records import SYSTEM
 
 OF = ("last", "min", "max")
 _SMALLER_IS_BETTER = ("loss", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "wer", "fid", "time", "latency", "bpc", "bpb")  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Member:
-    """One run of a group. `params` are flat and without the seed."""
-
-    id: str
-    name: str
-    state: str
-    created_ns: int
-    seed: int | None
-    params: dict[str, Any]
-    metrics: dict[str, dict[str, Any]]
-    folder: Path
 
 
 @dataclass(frozen=True)
@@ -51,7 +36,7 @@ class Group:
     name: str
     params: dict[str, Any]
     code: str
-    members: tuple[Member, ...]
+    members: tuple[Run, ...]
     left_out: dict[str, str] = field(default_factory=dict)  # run id -> reason
     varying: tuple[str, ...] = ()  # the parameters that tell it from the other groups
 
@@ -76,7 +61,7 @@ class Group:
         """The metrics that any member has, the machine's own left out."""
         return list(
             dict.fromkeys(
-                key for member in self.members for key in member.metrics if not key.startswith(SYSTEM)
+                key for member in self.members for key in member.summary if not key.startswith(SYSTEM)
             )
         )
 
@@ -84,13 +69,13 @@ class Group:
         """That metric's last (or min, max) of each member that has a finite one."""
         return [value for _, value in self.pairs(metric, of=of)]
 
-    def pairs(self, metric: str, *, of: str = "last") -> list[tuple[Member, float]]:
+    def pairs(self, metric: str, *, of: str = "last") -> list[tuple[Run, float]]:
         """Each member with its value; members without a finite one are left out."""
         if of not in OF:
             raise UsageError("repeat-of", f"A metric has no {of!r}.", f"Use one of {', '.join(OF)}.")
         found = []
         for member in self.members:
-            value = member.metrics.get(metric, {}).get(of)
+            value = member.summary.get(metric, {}).get(of)
             if isinstance(value, int | float) and value - value == 0:
                 found.append((member, float(value)))
         return found
@@ -114,16 +99,16 @@ def find_repeats(
     """The groups among the lab's runs that fulfil the filter, oldest first. `code=False`: whatever code they ran."""
     rows = lab.runs(where, sort="created", archived=archived)
     kept = [row for row in rows if name is None or row.name == name]
-    return group_runs([member_of_row(lab, row) for row in kept], code=code)
+    return group_runs([Run.listed(row, lab.folder) for row in kept], code=code)
 
 
 def group_runs(runs: Iterable[Any], *, code: bool = True) -> list[Group]:
-    """Groups of runs (store runs, members, or anything with a run's `.folder`), in the order of their first run."""
-    members = [as_member(run) for run in runs]
-    alike: dict[tuple[str, str], list[Member]] = {}
+    """Groups of runs (or anything with a run's `.folder`), in the order of their first run."""
+    members = [as_run(run) for run in runs]
+    alike: dict[tuple[str, str], list[Run]] = {}
     for member in members:
-        alike.setdefault((member.name, canonical(member.params)), []).append(member)
-    groups: list[tuple[str, list[Member]]] = []
+        alike.setdefault((member.name, canonical(member.variant)), []).append(member)
+    groups: list[tuple[str, list[Run]]] = []
     for some in alike.values():
         # Code can only part what is otherwise alike: a run alone need not be looked into.
         groups += _by_code(some) if code and len(some) > 1 else [("", some)]
@@ -132,27 +117,9 @@ def group_runs(runs: Iterable[Any], *, code: bool = True) -> list[Group]:
     return sorted(made, key=_first_ns)
 
 
-def as_member(run: Any) -> Member:
-    """The run as a member: a member itself, a store run, or an object with a run's `.folder`."""
-    if isinstance(run, Member):
-        return run
-    kept = run if isinstance(run, Run) else Run(Path(run.folder))
-    flat = dict(to_json(flatten(kept.params)))
-    return Member(
-        kept.id, kept.name, kept.state, kept.created_ns, _seed(flat, kept.folder), _seedless(flat), kept.summary,
-        kept.folder,
-    )  # fmt: skip
-
-
-def member_of_row(lab: Lab, row: RunRow) -> Member:
-    """The run of a list's row, without opening its directory where the row tells enough."""
-    from luxmeter.store import layout
-
-    folder = lab.folder / layout.RUNS / row.id
-    flat = row.params
-    return Member(
-        row.id, row.name, row.state, row.created_ns, _seed(flat, folder), _seedless(flat), row.metrics, folder
-    )
+def as_run(thing: Any) -> Run:
+    """A run itself, or that of an object with a run's `.folder`."""
+    return thing if isinstance(thing, Run) else Run(Path(thing.folder))
 
 
 def group_of(groups: Sequence[Group], reference: str) -> Group:
@@ -221,10 +188,10 @@ def higher_is_better(metric: str) -> bool:
     return not any(word.startswith(_SMALLER_IS_BETTER) or word.endswith("loss") for word in words)
 
 
-def _group(members: list[Member], code: str, varying: tuple[str, ...]) -> Group:
+def _group(members: list[Run], code: str, varying: tuple[str, ...]) -> Group:
     members = sorted(members, key=lambda m: m.created_ns)
     left_out = {m.id: m.state for m in members if m.state != "finished"}
-    newest: dict[Any, Member] = {}
+    newest: dict[Any, Run] = {}
     for member in members:
         if member.id in left_out:
             continue
@@ -233,14 +200,14 @@ def _group(members: list[Member], code: str, varying: tuple[str, ...]) -> Group:
             left_out[newest[key].id] = f"seed {member.seed} was run again"
         newest[key] = member
     counted = tuple(sorted(newest.values(), key=lambda m: m.created_ns))
-    return Group(members[0].name, members[0].params, code, counted, left_out, varying)
+    return Group(members[0].name, members[0].variant, code, counted, left_out, varying)
 
 
-def _varying(firsts: list[Member]) -> tuple[str, ...]:
+def _varying(firsts: list[Run]) -> tuple[str, ...]:
     """The parameters that are not the same in all groups of one name."""
     found: dict[str, None] = {}
     for name in {member.name for member in firsts}:
-        params = [member.params for member in firsts if member.name == name]
+        params = [member.variant for member in firsts if member.name == name]
         for key in dict.fromkeys(key for one in params for key in one):
             if len({canonical(one[key]) if key in one else "" for one in params}) > 1:
                 found[key] = None
@@ -255,35 +222,16 @@ def _by_seed(group: Group, metric: str, of: str) -> dict[int, float]:
     return {m.seed: value for m, value in group.pairs(metric, of=of) if m.seed is not None}
 
 
-def _is_seed(key: str) -> bool:
-    return key.rpartition(".")[2] in SEED_NAMES
-
-
-def _seedless(flat: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in flat.items() if not _is_seed(key)}
-
-
-def _seed(flat: dict[str, Any], folder: Path) -> int | None:
-    for key in sorted((k for k in flat if _is_seed(k)), key=lambda k: (k.count("."), k)):
-        if isinstance(flat[key], int) and not isinstance(flat[key], bool):
-            return int(flat[key])
-    try:
-        command = read_command(Run(folder))
-    except (LuxmeterError, OSError):  # damaged: then nobody knows
-        return None
-    return command.seed if command is not None else None
-
-
-def _by_code(members: list[Member]) -> list[tuple[str, list[Member]]]:
+def _by_code(members: list[Run]) -> list[tuple[str, list[Run]]]:
     """Members parted where their code differs: a file that both have imported with different content.
 
     Which files were imported is no difference: the second run of a process finds more modules loaded than the
     first. Where none were kept, git's tree tells; outputs and notes lie in it too, so it is only the second choice.
     """
-    parts: list[tuple[dict[str, str], str, list[Member]]] = []
+    parts: list[tuple[dict[str, str], str, list[Run]]] = []
     for member in sorted(members, key=lambda m: m.created_ns):
         try:
-            code = read_code(Run(member.folder))
+            code = member.snapshot
         except (LuxmeterError, OSError):
             code = None
         files = {} if code is None else code.files

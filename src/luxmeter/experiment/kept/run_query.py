@@ -119,7 +119,7 @@ class _Columns:
     def __getattr__(self, name: str) -> Asked:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Asked(parse_field("state" if name == "status" else name))
+        return Asked(parse_field(name))
 
 
 C = _Columns()

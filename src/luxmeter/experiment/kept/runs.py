@@ -10,24 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from luxmeter.errors import StoreError, UsageError, suggestion, warn_once
-from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.experiment.kept.run_query import C, Question, all_of, any_of, equals
 from luxmeter.files import from_json, read_json
 from luxmeter.settings import LAB_FILE, find_lab
-from luxmeter.store import Lab, RunHead, RunRow
+from luxmeter.store import Lab, Run, RunHead, RunRow
 from luxmeter.store.checked import STATES
 from luxmeter.store.query import Expression, parse_filter
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["C", "KeptRun", "Runs", "find_run", "lab_of", "open_lab", "runs"]
+__all__ = ["C", "Run", "Runs", "find_run", "lab_of", "open_lab", "runs"]
 
 _open: dict[tuple[int, Path], Lab] = {}  # by process: a database connection does not survive a fork
 _open_lock = threading.Lock()
 
 
-class Runs(Sequence[KeptRun]):
+class Runs(Sequence[Run]):
     """Runs in the order that was asked for. A run is read in full only when something of it is asked for."""
 
     def __init__(self, heads: Sequence[RunHead], lab: Lab | None) -> None:
@@ -45,26 +44,30 @@ class Runs(Sequence[KeptRun]):
         found = self.lab.catalog.rows([head.id for head in self._heads])
         return [found[head.id] for head in self._heads if head.id in found]
 
+    def in_full(self) -> list[Run]:
+        """The same runs, each with what the index holds of it: asked for in one go, where much of many is looked at."""
+        return [] if self.lab is None else [Run.listed(row, self.lab.folder) for row in self.rows]
+
     @overload
-    def __getitem__(self, index: int) -> KeptRun: ...
+    def __getitem__(self, index: int) -> Run: ...
     @overload
     def __getitem__(self, index: slice) -> Runs: ...
-    def __getitem__(self, index: int | slice) -> KeptRun | Runs:
+    def __getitem__(self, index: int | slice) -> Run | Runs:
         if isinstance(index, slice):
             return Runs(self._heads[index], self.lab)
         return self._kept(self._heads[index])
 
-    def __iter__(self) -> Iterator[KeptRun]:
+    def __iter__(self) -> Iterator[Run]:
         return map(self._kept, self._heads)
 
     def params_frame(self) -> pd.DataFrame:
-        """A DataFrame, one row a run: name, status, created, duration, then a column a parameter (dotted names)."""
+        """A DataFrame, one row a run: name, state, created, duration, then a column a parameter (dotted names)."""
         return self._frame(
             [{**_facts(row), **{k: _in_frame(v) for k, v in row.params.items()}} for row in self.rows]
         )
 
     def metrics_frame(self) -> pd.DataFrame:
-        """A DataFrame, one row a run: name, status, created, duration, then each metric's last value."""
+        """A DataFrame, one row a run: name, state, created, duration, then each metric's last value."""
         return self._frame(
             [{**_facts(row), **{k: m["last"] for k, m in row.metrics.items()}} for row in self.rows]
         )
@@ -74,10 +77,9 @@ class Runs(Sequence[KeptRun]):
         import pandas as pd
 
         parts = []
-        for row in self.rows:
-            run = self._kept(row.head)
+        for run in self.in_full():
             for key in keys:
-                if key in row.metrics:
+                if key in run.summary:
                     try:
                         points = run.metric(key).to_pandas()
                     except StoreError as error:  # damaged since: the others are there all the same
@@ -89,9 +91,9 @@ class Runs(Sequence[KeptRun]):
         columns = ["run", "key", "step", "value", "time_ns"]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
-    def _kept(self, head: RunHead) -> KeptRun:
+    def _kept(self, head: RunHead) -> Run:
         assert self.lab is not None  # without a lab there are no heads
-        return KeptRun(head, self.lab.folder)
+        return Run.listed(head, self.lab.folder)
 
     def _frame(self, records: list[dict[str, Any]]) -> pd.DataFrame:
         import pandas as pd
@@ -101,7 +103,7 @@ class Runs(Sequence[KeptRun]):
         return pd.DataFrame(records, index=index, columns=columns or None)
 
     def __repr__(self) -> str:
-        shown = [f"  {run.id}  {run.name}  {run.head.state}" for run in self[:10]]
+        shown = [f"  {run.id}  {run.name}  {run.state}" for run in self[:10]]
         more = [f"  ... and {len(self) - 10} more"] if len(self) > 10 else []
         return "\n".join(
             [f"{len(self)} runs" + (f" of {self.lab.folder}" if self.lab else ""), *shown, *more]
@@ -113,7 +115,7 @@ def runs(
     *,
     name: str | None = None,
     tags: str | Iterable[str] = (),
-    status: str | Iterable[str] | None = None,
+    state: str | Iterable[str] | None = None,
     sort: str = "-created",
     limit: int | None = None,
     archived: bool | None = False,
@@ -127,7 +129,7 @@ def runs(
     alone, None for both. `lab` is a folder or a Lab; without one the lab that holds here.
     """
     place = open_lab(lab, create=False) if lab is not None or find_lab().exists else None
-    expression = _expression(where, name, tags, status, params)
+    expression = _expression(where, name, tags, state, params)
     if place is None:
         return Runs([], None)
     return Runs(place.catalog.select_heads(expression, sort=sort, limit=limit, archived=archived), place)
@@ -156,23 +158,23 @@ def open_lab(lab: Lab | str | Path | None = None, *, create: bool = True) -> Lab
         return opened
 
 
-def find_run(reference: str | Path, *, lab: Lab | str | Path | None = None) -> KeptRun:
+def find_run(reference: str | Path, *, lab: Lab | str | Path | None = None) -> Run:
     """The run that `reference` names: id or its beginning, name, tag, `latest`, `latest~2`, or a path."""
     text = str(reference)
     if lab is None and not find_lab().exists:
         if (Path(text) / "run.json").is_file():
             from luxmeter.store import Run
 
-            return KeptRun.of(Run(Path(text).absolute()))
+            return Run(Path(text).absolute())
         raise StoreError(
             "no-runs-yet",
             f"There is no run {text!r}: nothing is kept here yet ({find_lab().folder}).",
             "Make one with luxmeter run script.py, or name another lab with LUXMETER_HOME.",
         )
-    return KeptRun.of(open_lab(lab, create=False).find(text))
+    return open_lab(lab, create=False).find(text)
 
 
-def lab_of(run: KeptRun) -> Lab:
+def lab_of(run: Run) -> Lab:
     """The lab that a run lies in; for one that was named by a path outside of any, the lab that holds here."""
     folder = run.folder.parent.parent
     return open_lab(folder if (folder / LAB_FILE).is_file() else None)
@@ -182,7 +184,7 @@ def _expression(
     where: str | Question,
     name: str | None,
     tags: str | Iterable[str],
-    status: str | Iterable[str] | None,
+    state: str | Iterable[str] | None,
     params: dict[str, Any],
 ) -> Expression | None:
     parts: list[Expression] = []
@@ -192,17 +194,17 @@ def _expression(
     if name is not None:
         parts.append(equals("name", name))
     parts += [equals("tag", tag) for tag in ([tags] if isinstance(tags, str) else tags)]
-    if status is not None:
-        wanted = [status] if isinstance(status, str) else list(status)
-        for state in wanted:
-            if state not in STATES:
+    if state is not None:
+        wanted = [state] if isinstance(state, str) else list(state)
+        for one in wanted:
+            if one not in STATES:
                 raise UsageError(
-                    "unknown-status",
-                    f"Runs have no status {state!r}.",
-                    suggestion(state, STATES) or f"Use one of {', '.join(STATES)}.",
+                    "unknown-state",
+                    f"Runs have no state {one!r}.",
+                    suggestion(one, STATES) or f"Use one of {', '.join(STATES)}.",
                 )
         if wanted:
-            parts.append(any_of([equals("state", state) for state in wanted]))
+            parts.append(any_of([equals("state", one) for one in wanted]))
     parts += [equals(f"param.{key}", value) for key, value in params.items()]
     return all_of(parts)
 
@@ -217,4 +219,4 @@ def _facts(row: RunRow) -> dict[str, Any]:
     import pandas as pd
 
     created = pd.Timestamp(row.created_ns, unit="ns", tz="UTC")
-    return {"name": row.name, "status": row.state, "created": created, "duration": row.duration_s}
+    return {"name": row.name, "state": row.state, "created": created, "duration": row.duration_s}

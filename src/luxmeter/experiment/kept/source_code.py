@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from luxmeter.errors import StoreError, suggestion
-from luxmeter.experiment import records
 from luxmeter.experiment.recording.git_calls import git_agrees, git_bytes, git_text
 from luxmeter.store import Run
 
@@ -50,13 +49,13 @@ class FileDiff:
 
 def kept_tree(run: Run) -> SourceTree:
     """The imported files, which every run holds itself."""
-    code = records.read_code(run)
+    code = run.snapshot
     return SourceTree(run, dict(code.files) if code else {})
 
 
 def whole_tree(run: Run) -> SourceTree:
     """All files of the git tree, if the repository still has it; else the kept ones."""
-    code = records.read_code(run)
+    code = run.snapshot
     found = None if code is None or not code.git else _git_tree(run, Path(code.root), code.git.get("tree"))
     return found or kept_tree(run)
 
@@ -88,7 +87,7 @@ def compare(a: Run, b: Run) -> list[FileDiff]:
 
 def same_code(a: Run, b: Run) -> bool:
     """Whether both ran the same code: the files that were imported, or, where none are known, the git tree."""
-    one, two = records.read_code(a), records.read_code(b)
+    one, two = a.snapshot, b.snapshot
     if one is None or two is None:
         return one is two
     if one.files or two.files:
@@ -126,7 +125,7 @@ def _git_tree(run: Run, root: Path, tree: object) -> SourceTree | None:
 
 def _apart(a: Run, b: Run) -> bool:
     """Whether git names contents in two ways (SHA-1, SHA-256): then trees cannot be held against each other."""
-    codes = [records.read_code(run) for run in (a, b)]
+    codes = [run.snapshot for run in (a, b)]
     return len({len(code.git.get("tree") or "") for code in codes if code and code.git}) > 1
 
 

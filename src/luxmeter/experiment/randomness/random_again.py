@@ -10,8 +10,8 @@ from typing import Any
 
 from luxmeter.errors import LuxmeterError, warn_once
 from luxmeter.experiment.randomness import start_state
-from luxmeter.experiment.records import FILES_FOLDER, RANDOM
 from luxmeter.files import read_json
+from luxmeter.store.records import FILES_FOLDER, RANDOM
 
 VARIABLE = "LUXMETER_RANDOM_FROM"  # the folder of the run that is repeated
 

@@ -14,7 +14,7 @@ from typing import Any
 from luxmeter import environment
 from luxmeter.experiment.recording import secrecy
 from luxmeter.experiment.recording.system_metrics import gpu_names
-from luxmeter.experiment.records import Command, seed_of
+from luxmeter.store.records import SEED_NAMES, Command
 
 _DISTRIBUTION = re.compile(r"(?P<name>.+?)-(?P<version>[0-9][^-]*)(-py[0-9.]+.*)?\.(dist|egg)-info")
 
@@ -59,7 +59,7 @@ def command(root: Path, params: Mapping[str, Any]) -> Command:
         cwd=str(Path.cwd()),
         script=None if script is None else relative(script, root),
         module=module,
-        seed=seed_of(params),
+        seed=_seed_of(params),
         interactive=script is None and module is None,
         by="luxmeter run" if _is_watched() else "script",
     )
@@ -103,3 +103,9 @@ def relative(path: Path, root: Path) -> str:
 def _is_installed(script: Path) -> bool:
     places = [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib", "scripts")]
     return any(script.is_relative_to(place) for place in places)
+
+
+def _seed_of(params: Mapping[str, Any]) -> int | None:
+    """The parameter of that name, if it is a whole number."""
+    values = (params.get(name) for name in SEED_NAMES)
+    return next((v for v in values if isinstance(v, int) and not isinstance(v, bool)), None)

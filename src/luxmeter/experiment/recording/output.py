@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from luxmeter.errors import warn_once
-from luxmeter.experiment.recording.output_file import OutputFile
 from luxmeter.experiment.recording.output_text import PlainText
+from luxmeter.store.output_file import OutputFile
 
 Sink = Callable[[str], None]
 

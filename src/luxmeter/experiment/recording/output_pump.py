@@ -21,14 +21,18 @@ from typing import Any
 
 _FLUSH_EVERY_S = 0.5
 
+HERE = Path(__file__).parent
+
 
 def main() -> None:
     """Carry until no process can write any more."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     folder, most_bytes, control, *pairs = sys.argv[1:]
-    file = _load("output_file").OutputFile(Path(folder), most_bytes=int(most_bytes))
-    plain_text = _load("output_text").PlainText
+    file = _load(HERE.parents[1] / "store" / "output_file.py").OutputFile(
+        Path(folder), most_bytes=int(most_bytes)
+    )
+    plain_text = _load(HERE / "output_text.py").PlainText
     streams = {}
     for pair in pairs:
         source, target = map(int, pair.split(":"))
@@ -84,8 +88,8 @@ def _keep(file: Any, text: str) -> None:
         return  # a full disk: the program's output goes on
 
 
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

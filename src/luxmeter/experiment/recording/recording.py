@@ -19,14 +19,14 @@ from luxmeter.experiment.randomness.random_again import random_at_start
 from luxmeter.experiment.recording import circumstances, snapshot
 from luxmeter.experiment.recording.keycode import KeyCode
 from luxmeter.experiment.recording.output import OutputLog
-from luxmeter.experiment.recording.output_file import OutputFile
 from luxmeter.experiment.recording.output_native import NativeOutput
 from luxmeter.experiment.recording.snapshot import Snapshot
 from luxmeter.experiment.recording.system_metrics import SystemMeter
 from luxmeter.experiment.recording.watch_files import FileWatch, KeepLimits, to_batch
-from luxmeter.experiment.records import CODE, COMMAND, FILES_TABLE, RANDOM, FileChange
 from luxmeter.files import json_text
 from luxmeter.store import RunWriter
+from luxmeter.store.output_file import OutputFile
+from luxmeter.store.records import CODE, COMMAND, FILES_TABLE, RANDOM, FileChange
 
 _TICK_S = 0.5
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.experiment import records
 from luxmeter.experiment.recording.git_calls import git_agrees
 from luxmeter.store import Run
 
@@ -16,7 +15,7 @@ def snapshot_refs(runs: Iterable[Run]) -> list[tuple[Path, str]]:
     found = []
     for run in runs:
         try:
-            code = records.read_code(run)
+            code = run.snapshot
         except (LuxmeterError, KeyError, TypeError):
             continue  # damaged: then its ref stays
         ref = f"refs/luxmeter/{run.id}"

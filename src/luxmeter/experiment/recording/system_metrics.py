@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from luxmeter.experiment.records import SYSTEM
+from luxmeter.store.records import SYSTEM
 
 
 class SystemMeter:

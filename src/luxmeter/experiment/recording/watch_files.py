@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from luxmeter.errors import StoreError
-from luxmeter.experiment.records import FILES_SCHEMA, FileChange
 from luxmeter.files import sha256_of
+from luxmeter.store.records import FILES_SCHEMA, FileChange
 
 MOST_FILES = 100_000  # of one folder; a folder with more is data
 _SMALL_BYTES = 16 << 20  # read at once, so that hash and kept content are of the same moment

@@ -25,7 +25,6 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines: path -> text."),
     ) -> None:
         """List the source files of a run, or print one as it was."""
-        from luxmeter.experiment import records
         from luxmeter.experiment.kept import source_code
         from luxmeter.experiment.kept.runs import find_run
         from luxmeter.render.json_text import print_json
@@ -33,7 +32,7 @@ def register(app: typer.Typer) -> None:
         from luxmeter.render.table import BYTES, Column, Table
 
         found = find_run(run)
-        kept = records.read_code(found.stored)
+        kept = found.snapshot
         if kept is None:
             raise StoreError(
                 "no-code-kept",
@@ -43,7 +42,7 @@ def register(app: typer.Typer) -> None:
         if changes:
             _print(str((kept.git or {}).get("diff", "")).encode())
             return
-        ran, whole = source_code.kept_tree(found.stored), source_code.whole_tree(found.stored)
+        ran, whole = source_code.kept_tree(found), source_code.whole_tree(found)
 
         def read(name: str) -> bytes:
             return (ran if name in ran.files else whole).read(name)

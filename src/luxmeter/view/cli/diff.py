@@ -66,9 +66,10 @@ def _kind(a: str, b: str, what: str) -> str:
 
 
 def _diff_runs(a: str, b: str, *, metric: str, full: bool, system: bool, as_json: bool) -> None:
+    from luxmeter.experiment.kept.explain import diff_runs
     from luxmeter.experiment.kept.runs import find_run
     from luxmeter.render.json_text import print_json
-    from luxmeter.view.run_diff import as_record, diff_runs, write_diff
+    from luxmeter.view.run_diff import as_record, write_diff
 
     one, two = find_run(a), find_run(b)
     traced = all(list((run.folder / "calls").glob("*/trace.json")) for run in (one, two))

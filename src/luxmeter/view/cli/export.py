@@ -23,5 +23,5 @@ def register(app: typer.Typer) -> None:
         from luxmeter.experiment.kept.runs import find_run
 
         found = find_run(run)
-        target = export_run(found.stored, out or Path(f"{found.id}.tar.zst"))
+        target = export_run(found, out or Path(f"{found.id}.tar.zst"))
         sys.stdout.write(f"Wrote {found.id} to {target}\n")

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from luxmeter.experiment.again.again import Again
     from luxmeter.experiment.again.reproduction import Reproduction
-    from luxmeter.experiment.kept.kept_run import KeptRun
+    from luxmeter.store import Run
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
-def _show(first: KeptRun, again: Again, found: Reproduction, *, kept: bool) -> None:
+def _show(first: Run, again: Again, found: Reproduction, *, kept: bool) -> None:
     from luxmeter.experiment.again.reproduction import code_differs
     from luxmeter.render.plain import one_line
     from luxmeter.render.table import NUMBER, Column, Table

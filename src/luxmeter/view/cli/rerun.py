@@ -50,12 +50,12 @@ def register(app: typer.Typer) -> None:
         ignored = [k for k, text in wanted.items() if params and not was_taken(params.get(k), text)]
         if as_json:
             print_json(
-                {"run": first.id, "again": again.run.id, "status": again.run.status, "command": again.command,
+                {"run": first.id, "again": again.run.id, "state": again.run.state, "command": again.command,
                  "not_taken": ignored}
             )  # fmt: skip
         else:
             sys.stdout.write(
-                f"{first.id} again as {again.run.id}: {again.run.status}, in {again.run.folder}\n"
+                f"{first.id} again as {again.run.id}: {again.run.state}, in {again.run.folder}\n"
             )
             if again.run.error:
                 sys.stdout.write(f"error: {one_line(again.run.error.strip().splitlines()[-1])}\n")

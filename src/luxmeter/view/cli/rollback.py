@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
         from luxmeter.render.plain import one_line
 
         found = find_run(run)
-        done = roll_back(found.stored, to, code=code, checkpoints=checkpoints, dry=dry)
+        done = roll_back(found, to, code=code, checkpoints=checkpoints, dry=dry)
         if as_json:
             print_json({**vars(done), "folder": str(done.folder), "run": found.id, "dry_run": dry})
             return

@@ -29,9 +29,9 @@ def register(app: typer.Typer) -> None:
         tag: list[str] = typer.Option(
             [], "--tag", "-t", help="Runs with this tag. Repeat: with all of them."
         ),
-        status: list[str] = typer.Option(
+        state: list[str] = typer.Option(
             [],
-            "--status",
+            "--state",
             help="running, finished, failed, interrupted, lost or damaged. Repeat: any of them.",
         ),
         param: list[str] = typer.Option([], "--param", "-p", help="A parameter's value: -p optim.lr=0.1"),
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         limit: int | None = typer.Option(
             None, min=0, help=f"At most so many; 0 for all. [default: {_SHOWN}]"
         ),
-        columns: str = typer.Option("", help="id,name,status,param.lr,metric.acc.max,..."),
+        columns: str = typer.Option("", help="id,name,state,param.lr,metric.acc.max,..."),
         archived: bool = typer.Option(False, "--archived", help="The archived ones alone."),
         every: bool = typer.Option(False, "--all", help="Archived ones too."),
         group: bool = typer.Option(False, "--group", help="Runs that differ only in their seed as one row."),
@@ -55,11 +55,11 @@ def register(app: typer.Typer) -> None:
         count = limit if limit is not None else (None if as_json or group else _SHOWN + 1)
         asked = _question(where, param)
         found = find(
-            "" if asked is None else asked, name=name or None, tags=tag, status=status or None, sort=sort, limit=count or None,
+            "" if asked is None else asked, name=name or None, tags=tag, state=state or None, sort=sort, limit=count or None,
             archived=both,
         )  # fmt: skip
         if made is not None:
-            _print_makers(made, found if asked is not None or name or tag or status else None, as_json)
+            _print_makers(made, found if asked is not None or name or tag or state else None, as_json)
         elif group:
             _print_groups(found, as_json)
         else:
@@ -67,13 +67,12 @@ def register(app: typer.Typer) -> None:
 
 
 def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
-    from luxmeter.experiment.kept.viewer import short
     from luxmeter.render.json_text import print_json
     from luxmeter.view.run_words import default_columns, print_rows
 
     rows = found.rows
     if as_json:
-        print_json([{"id": row.id, **short(row)} for row in rows])
+        print_json([{"id": row.id, **row.record()} for row in rows])
         return
     if not rows:
         sys.stdout.write("No run fulfils this.\n" if found.lab else "No run is kept here yet.\n")
@@ -89,11 +88,10 @@ def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
 
 def _print_groups(found: Runs, as_json: bool) -> None:
     from luxmeter.experiment.kept.repeat_tables import repeat_table
-    from luxmeter.experiment.kept.repeats import group_runs, member_of_row
+    from luxmeter.experiment.kept.repeats import group_runs
     from luxmeter.render.json_text import print_json
 
-    lab = found.lab
-    table = repeat_table(group_runs([member_of_row(lab, row) for row in found.rows] if lab else []))
+    table = repeat_table(group_runs(found.in_full()))
     if as_json:
         print_json(table.records())
     elif table.rows:

@@ -30,7 +30,6 @@ def register(app: typer.Typer) -> None:
             _show_benchmark(path, as_json)
             return
         from luxmeter.experiment.kept.runs import find_run
-        from luxmeter.experiment.kept.viewer import describe
         from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import plain
         from luxmeter.view.text.run import write_page
@@ -40,7 +39,7 @@ def register(app: typer.Typer) -> None:
             text = run.log_text
             sys.stdout.write(plain(text) if sys.stdout.isatty() else text)
         elif as_json:
-            print_json(describe(run))
+            print_json(run.record())
         else:
             write_page(run, sys.stdout, width=shutil.get_terminal_size((100, 24)).columns, system=system)
 

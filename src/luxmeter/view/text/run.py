@@ -6,19 +6,18 @@ import shlex
 from collections.abc import Sequence
 from typing import IO
 
-from luxmeter.experiment import records
-from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.render.amounts import long_span, size
 from luxmeter.render.plain import one_line, plain
 from luxmeter.render.sparkline import sparkline
 from luxmeter.render.table import NUMBER, Column, Table
+from luxmeter.store import Run, records
 from luxmeter.store.rows import flatten
 from luxmeter.view.run_words import value_words, when_words
 
 _MOST_FILES, _MOST_LINES = 20, 10
 
 
-def write_page(run: KeptRun, out: IO[str], *, width: int = 100, system: bool = False) -> None:
+def write_page(run: Run, out: IO[str], *, width: int = 100, system: bool = False) -> None:
     """Identity, parameters, metrics with their curves, code, files, the end of the output."""
     _head(run, out)
     params = flatten(dict(run.params))
@@ -33,10 +32,10 @@ def write_page(run: KeptRun, out: IO[str], *, width: int = 100, system: bool = F
     _output(run, out)
 
 
-def _head(run: KeptRun, out: IO[str]) -> None:
-    out.write(f"{run.id}  {one_line(run.name)}  {run.status}\n")
+def _head(run: Run, out: IO[str]) -> None:
+    out.write(f"{run.id}  {one_line(run.name)}  {run.state}\n")
     lines = [
-        ("began", f"{when_words(run.head.created_ns)}, took {long_span(run.duration)}"),
+        ("began", f"{when_words(run.created_ns)}, took {long_span(run.duration)}"),
         ("command", _command(run)),
         ("on", _machine(run)),
         ("tags", one_line(" ".join(run.tags))),
@@ -55,7 +54,7 @@ def _head(run: KeptRun, out: IO[str]) -> None:
         )
 
 
-def _command(run: KeptRun) -> str:
+def _command(run: Run) -> str:
     command = run.command
     if command is None:
         return ""
@@ -64,19 +63,19 @@ def _command(run: KeptRun) -> str:
     return one_line(shlex.join([*what, *command.argv[1:]])) + seed
 
 
-def _machine(run: KeptRun) -> str:
+def _machine(run: Run) -> str:
     # What a run says it ran on may be anything that somebody put there.
     said = [run.environment.get(part) for part in ("machine", "packages")]
     machine, packages = (part if isinstance(part, dict) else {} for part in said)
     gpus = machine.get("gpus")
-    facts = [run.stored.identity["process"]["host"], machine.get("processor")]
+    facts = [run.identity["process"]["host"], machine.get("processor")]
     facts += gpus if isinstance(gpus, list | tuple) else []
     facts.append(f"python {machine['python']}" if machine.get("python") else "")
     facts += [f"{name} {packages[name]}" for name in ("torch", "mindspore", "numpy") if name in packages]
     return one_line(", ".join(str(fact) for fact in facts if fact))
 
 
-def _metrics(run: KeptRun, out: IO[str], *, width: int, system: bool) -> None:
+def _metrics(run: Run, out: IO[str], *, width: int, system: bool) -> None:
     metrics = run.metrics
     shown = [key for key in metrics if system or not key.startswith(records.SYSTEM)]
     if shown:
@@ -103,8 +102,8 @@ def _metrics(run: KeptRun, out: IO[str], *, width: int, system: bool) -> None:
         out.write(f"and {hidden} of the machine: --system shows them\n")
 
 
-def _code(run: KeptRun, out: IO[str]) -> None:
-    code = records.read_code(run.stored)
+def _code(run: Run, out: IO[str]) -> None:
+    code = run.snapshot
     if code is None:
         return
     out.write(f"\ncode     {len(code.files)} files that ran, of {one_line(code.root)}\n")
@@ -119,10 +118,10 @@ def _code(run: KeptRun, out: IO[str]) -> None:
     out.write(f"  (luxmeter code {run.id} shows it)\n")
 
 
-def _files(run: KeptRun, out: IO[str]) -> None:
-    final = list(records.final_files(run.stored).values())
+def _files(run: Run, out: IO[str]) -> None:
+    final = list(run.final_files.values())
     put = [name for name in run.files if name not in {f"{c.part}/{c.path}" for c in final}]
-    held = set(run.stored.files())  # a part of the experiment that lies in the run itself
+    held = set(run.put_files())  # a part of the experiment that lies in the run itself
     if final or put:
         out.write("\nfiles\n")
     for change in final[:_MOST_FILES]:
@@ -138,7 +137,7 @@ def _files(run: KeptRun, out: IO[str]) -> None:
         out.write(f"  ... and {rest} more\n")
 
 
-def _output(run: KeptRun, out: IO[str]) -> None:
+def _output(run: Run, out: IO[str]) -> None:
     lines = plain(run.log_text).splitlines()
     if lines:
         out.write(

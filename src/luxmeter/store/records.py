@@ -1,4 +1,4 @@
-"""What an experiment's run holds beside its metrics: the names, and how each is read back.
+"""What a run holds beside its tables: the names, the records, and how each is read back.
 
 Format history
 1: files/command.json, files/code.json, files/random.json, files/ending.json, files/children.txt, logs/output.log and the table `files`.
@@ -14,17 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from luxmeter.experiment.recording.output_file import LOGS_FOLDER, OUTPUT, left_out_line, output_tails
 from luxmeter.files import read_json
-from luxmeter.store import Run
-from luxmeter.store.checked import damaged
+from luxmeter.store.checked import damaged, read_status
 from luxmeter.store.layout import TABLES, is_named
-from luxmeter.store.segments import reading
+from luxmeter.store.output_file import LOGS_FOLDER, OUTPUT, left_out_line, output_tails
+from luxmeter.store.segments import read_segments, reading
 
 FORMAT = 1
 COMMAND, CODE, RANDOM, CHILDREN, ENDING = (
     "command.json", "code.json", "random.json", "children.txt", "ending.json",
 )  # fmt: skip
+OWN_FILES = (COMMAND, CODE, RANDOM, CHILDREN, ENDING)  # ours, not the program's
 FILES_FOLDER = "files"
 FILES_TABLE = "files"
 SYSTEM = "system/"  # the beginning of the keys of the machine's own metrics
@@ -88,6 +88,11 @@ class FileChange:
     time_ns: int
     kept: bool
 
+    @property
+    def name(self) -> str:
+        """As the run calls the file."""
+        return f"{self.part}/{self.path}"
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -118,51 +123,53 @@ class Ending:
         return {"format": FORMAT, "exit_code": self.exit_code, "signal": self.signal}
 
 
-def read_command(run: Run) -> Command | None:
+def read_command(run_folder: Path) -> Command | None:
     """How the run's program was started; None if the run keeps no such record."""
-    found = _read(run, COMMAND, vars(Command()) | {"argv": [], "script": "", "module": "", "seed": 0})
+    usual = vars(Command()) | {"argv": [], "script": "", "module": "", "seed": 0}
+    found = _read(run_folder, COMMAND, usual)
     if found is None:
         return None
     known = {name: found[name] for name in Command.__dataclass_fields__ if found.get(name) is not None}
     return Command(**{**known, "argv": tuple(map(str, found.get("argv") or ()))})
 
 
-def read_code(run: Run) -> Code | None:
+def read_code(run_folder: Path) -> Code | None:
     """The code that ran; None if the run keeps none."""
-    found = _read(run, CODE, {"root": "", "files": {}, "git": {}, "keycode": []})
+    found = _read(run_folder, CODE, {"root": "", "files": {}, "git": {}, "keycode": []})
     if found is None:
         return None
+    path = run_folder / FILES_FOLDER / CODE
     files, keycode = found.get("files") or {}, found.get("keycode") or []
     if not all(isinstance(name, str) for name in files.values()) or not all(
         isinstance(k, dict) for k in keycode
     ):
-        raise damaged(run.folder / FILES_FOLDER / CODE, "its files are not names of content")
+        raise damaged(path, "its files are not names of content")
     git = found.get("git")
     if git is not None:
-        _typed(run.folder / FILES_FOLDER / CODE, git, {**_GIT, "left_out": []})
+        _typed(path, git, {**_GIT, "left_out": []})
     return Code(found.get("root") or "", files, git, tuple(keycode))
 
 
 _GIT = dict.fromkeys(("tree", "snapshot", "ref", "commit", "branch", "diff"), "")
 
 
-def read_random(run: Run) -> dict[str, Any] | None:
+def read_random(run_folder: Path) -> dict[str, Any] | None:
     """The random state at the start (`start_state.restore` goes back to it); None if the run keeps none."""
-    return _read(run, RANDOM, {})
+    return _read(run_folder, RANDOM, {})
 
 
-def read_ending(run: Run) -> Ending | None:
+def read_ending(run_folder: Path) -> Ending | None:
     """How the program left the run; None while it runs, or if it was lost."""
-    found = _read(run, ENDING, {"exit_code": 0, "signal": ""})
-    status = run.status
-    if found is None or status["ended_ns"] is None:
+    found = _read(run_folder, ENDING, {"exit_code": 0, "signal": ""})
+    status = read_status(run_folder)
+    if found is None or status is None:
         return None
     return Ending(status["state"], found.get("exit_code"), found.get("signal"), status["error"])
 
 
-def _read(run: Run, name: str, usual: Mapping[str, Any]) -> dict[str, Any] | None:
+def _read(run_folder: Path, name: str, usual: Mapping[str, Any]) -> dict[str, Any] | None:
     """One of the records; each value has the type of the usual one, or is None. Else the run is damaged there."""
-    path = run.folder / FILES_FOLDER / name
+    path = run_folder / FILES_FOLDER / name
     found = read_json(path)
     return None if found is None else _typed(path, found, usual)
 
@@ -176,18 +183,13 @@ def _typed(path: Path, found: Any, usual: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def read_children(run: Run) -> list[str]:
+def read_children(run_folder: Path) -> list[str]:
     """The ids of the runs that were begun inside this one, in that order."""
     try:
-        lines = (run.folder / FILES_FOLDER / CHILDREN).read_text(encoding="utf-8", errors="replace").split()
+        lines = (run_folder / FILES_FOLDER / CHILDREN).read_text(encoding="utf-8", errors="replace").split()
     except OSError:
         return []
     return list(dict.fromkeys(line for line in lines if is_named("run", line)))
-
-
-def log_text(run: Run) -> str:
-    """What the program printed, stdout and stderr; empty if the run keeps none."""
-    return read_output(run.folder)
 
 
 def read_output(run_folder: Path) -> str:
@@ -206,30 +208,16 @@ def _bytes_of(path: Path) -> bytes:
         return b""
 
 
-def changed_files(run: Run) -> list[FileChange]:
+def read_changes(run_folder: Path) -> list[FileChange]:
     """What happened to files in the watched folders, in the order it was seen."""
-    if FILES_TABLE not in run.tables():
+    place = run_folder / TABLES / FILES_TABLE
+    if not place.is_dir():  # most runs of a large lab
         return []
-    place = run.folder / TABLES / FILES_TABLE
     with reading(place):
-        table = run.table(FILES_TABLE, columns=FILES_SCHEMA.names).cast(FILES_SCHEMA.remove_metadata())
+        table = read_segments(place, columns=FILES_SCHEMA.names)
+        if table is None:
+            return []
+        table = table.cast(FILES_SCHEMA.remove_metadata())
         if any(column.null_count for column in table.columns):
             raise damaged(place, "a change of a file lacks a part")
         return [FileChange(**row) for row in table.to_pylist()]
-
-
-def final_files(run: Run) -> dict[tuple[str, str], FileChange]:
-    """(folder, path) -> the last that was seen of each file that is still there."""
-    last: dict[tuple[str, str], FileChange] = {}
-    for change in changed_files(run):
-        last[change.folder, change.path] = change
-    return {place: change for place, change in last.items() if change.event != "removed"}
-
-
-def seed_of(params: Mapping[str, Any], command: Command | None = None) -> int | None:
-    """The run's seed: the parameter of that name, else what the command's record says."""
-    for name in SEED_NAMES:
-        value = params.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-    return command.seed if command is not None else None

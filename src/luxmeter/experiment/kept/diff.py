@@ -1,17 +1,17 @@
-"""What differs between two runs: parameters, command, code, environment, metrics. Pure but for reading the runs."""
+"""What differs between two runs: parameters, command, code, environment, metrics."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from luxmeter.described import canonical
-from luxmeter.experiment import records
 from luxmeter.experiment.kept import source_code
-from luxmeter.experiment.kept.kept_run import KeptRun
 from luxmeter.files import to_json
+from luxmeter.store import Run
 from luxmeter.store.rows import flatten
 
 
@@ -66,31 +66,66 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class RunDiff:
-    """Two runs, side by side."""
+    """Two runs, side by side: what differs, each part read when it is first asked for, and all metrics of either."""
 
-    a: KeptRun
-    b: KeptRun
-    params: list[Change] = field(default_factory=list)
-    command: list[Change] = field(default_factory=list)
-    code: list[source_code.FileDiff] = field(default_factory=list)
-    environment: list[Change] = field(default_factory=list)
-    metrics: list[MetricChange] = field(default_factory=list)
-    code_known: bool = True  # whether both keep their code
+    a: Run
+    b: Run
 
+    @cached_property
+    def params(self) -> list[Change]:
+        """Parameters, with dotted names."""
+        return changed(self.a.flat_params, self.b.flat_params, "parameter")
 
-def compare_runs(a: KeptRun, b: KeptRun) -> RunDiff:
-    """Everything that differs, and all metrics of either."""
-    code_known = all(records.read_code(run.stored) is not None for run in (a, b))
-    return RunDiff(
-        a,
-        b,
-        params=changed(flatten(dict(a.params)), flatten(dict(b.params)), "parameter"),
-        command=_command(a, b),
-        code=source_code.compare(a.stored, b.stored) if code_known else [],
-        environment=_environment(a.environment, b.environment),
-        metrics=_metrics(a.metrics, b.metrics),
-        code_known=code_known,
-    )
+    @cached_property
+    def command(self) -> list[Change]:
+        """Script, arguments, seed; nothing if one of them keeps no command."""
+        one, two = self.a.command, self.b.command
+        if one is None or two is None:
+            return []
+        first, second = (
+            {"script": c.script or c.module, "arguments": " ".join(c.argv[1:]), "seed": c.seed}
+            for c in (one, two)
+        )
+        return changed(first, second, "command")
+
+    @property
+    def code_known(self) -> bool:
+        """Whether both keep their code."""
+        return self.a.snapshot is not None and self.b.snapshot is not None
+
+    @cached_property
+    def code(self) -> list[source_code.FileDiff]:
+        """The whole code, with the lines that differ."""
+        return source_code.compare(self.a, self.b) if self.code_known else []
+
+    @cached_property
+    def imported(self) -> dict[str, str]:
+        """The files that ran and differ: path -> changed, new (in B alone) or gone. A run without any tells nothing."""
+        files_a, files_b = (run.snapshot.files if run.snapshot else {} for run in (self.a, self.b))
+        found = {
+            path: "changed" for path, content in files_b.items() if files_a.get(path, content) != content
+        }
+        if files_a:
+            found |= {path: "new" for path in files_b if path not in files_a}
+        if files_b:
+            found |= {path: "gone" for path in files_a if path not in files_b}
+        return found
+
+    @cached_property
+    def tree_differs(self) -> bool:
+        """Whether git's trees differ, whatever of them ran."""
+        trees = {(run.snapshot.git or {}).get("tree") for run in (self.a, self.b) if run.snapshot}
+        return len(trees) == 2 and None not in trees
+
+    @cached_property
+    def environment(self) -> list[Change]:
+        """Packages, machine and variables."""
+        return _environment(self.a.environment, self.b.environment)
+
+    @cached_property
+    def metrics(self) -> list[MetricChange]:
+        """Every metric of either, differing or not."""
+        return _metrics(self.a.metrics, self.b.metrics)
 
 
 def changed(a: Mapping[str, Any], b: Mapping[str, Any], kind: str) -> list[Change]:
@@ -106,17 +141,6 @@ def _same(a: Any, b: Any) -> bool:
     if a is ABSENT or b is ABSENT:
         return a is b
     return canonical(to_json(a)) == canonical(to_json(b))
-
-
-def _command(a: KeptRun, b: KeptRun) -> list[Change]:
-    one, two = a.command, b.command
-    if one is None or two is None:
-        return []
-    first, second = (
-        {"script": c.script or c.module, "arguments": " ".join(c.argv[1:]), "seed": c.seed}
-        for c in (one, two)
-    )
-    return changed(first, second, "command")
 
 
 def _environment(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:

@@ -16,8 +16,8 @@ for lr in (0.5, 0.1, 0.02):
 best = lab.runs("name = parabola", sort="metric.loss")[0]
 print(f"best of {len(lab.runs())} runs: lr={best.params['lr']}, loss={best.metrics['loss']['last']:.3g}")
 
-loss = lab.find(best.id).metric("loss")  # an Arrow table: step, value, time_ns
+loss = lab.find(best.id).metric("loss")  # its points: step, value, time_ns
 assert best.params["lr"] == 0.5
-assert loss.num_rows == 50
+assert len(loss) == 50
 assert lab.find("latest").params == {"lr": 0.02}
 assert len(lab.runs("param.lr < 0.2 and metric.loss < 1e-3")) == 1

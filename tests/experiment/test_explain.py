@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from luxmeter.experiment.kept.changes import compare_runs
+from luxmeter.experiment.kept.diff import RunDiff
 from made_runs import ENVIRONMENT, make_run
 
 from luxmeter.errors import UsageError
@@ -119,7 +119,7 @@ def test_everything_that_differs(lab: Lab) -> None:
         lab, params={"lr": 1.0, "flag": 1, "new": (1, 2)}, code={"train.py": "import model\nlr = 2\n", "other.py": ""},
         argv=("train.py",), metrics={"m": [3.0], "n": [1.0]}, environment={**ENVIRONMENT, "variables": {}},
     )  # fmt: skip
-    found = compare_runs(a, b)
+    found = RunDiff(a, b)
     assert [(c.name, str(c.a), c.b) for c in found.params][:2] == [
         ("only", "True", found.params[0].b),
         ("flag", "True", 1),

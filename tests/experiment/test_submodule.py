@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from luxmeter.experiment.kept import source_code
-from luxmeter.experiment.kept.changes import compare_runs
+from luxmeter.experiment.kept.diff import RunDiff
 from luxmeter.experiment.kept.runs import runs
 
 SCRIPT = (
@@ -49,7 +49,7 @@ def test_its_code_is_compared_and_runs_again(project: Path) -> None:
     lib.write_text("def f(x): return 3 * x\n")  # not committed, and not in the tree of the project
     subprocess.run([sys.executable, "train.py"], check=True)
     second, first = runs()
-    diff = compare_runs(first, second)
+    diff = RunDiff(first, second)
     assert [(file.path, file.kind, file.added, file.removed) for file in diff.code] == [
         ("vendored/lib.py", "changed", 1, 1)
     ]

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from luxmeter.experiment.kept.diff import RunDiff
 from made_runs import ENVIRONMENT, make_run
 
 from luxmeter.errors import UsageError
+from luxmeter.experiment.kept.diff import RunDiff
 from luxmeter.experiment.kept.explain import Explanation, diff_runs
 from luxmeter.store import Lab, Run
 from luxmeter.view.run_diff import write_diff

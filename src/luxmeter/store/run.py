@@ -86,8 +86,14 @@ class Run:
     def listed(cls, row: RunHead | RunRow, lab_folder: Path) -> Run:
         """The run of a list's row. Its directory is not opened before something is asked that the row does not tell."""
         made = cls.__new__(cls)
-        made.folder, made._lab_folder, made._listed = lab_folder / layout.RUNS / row.id, lab_folder, row
+        made._lab_folder, made._listed = lab_folder, row
         return made
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where it rests."""
+        assert self._lab_folder is not None and self._listed is not None  # else it was given
+        return self._lab_folder / layout.RUNS / self._listed.id
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -129,12 +135,12 @@ class Run:
     @property
     def id(self) -> str:
         """Its id."""
-        return self._listed.id if self._listed else str(self.identity["id"])
+        return self._listed.id if self._listed is not None else str(self.identity["id"])
 
     @property
     def name(self) -> str:
         """The name it was given; runs of one experiment share it."""
-        return self._listed.name if self._listed else str(self.identity["name"])
+        return self._listed.name if self._listed is not None else str(self.identity["name"])
 
     @property
     def kind(self) -> str:
@@ -167,8 +173,9 @@ class Run:
     @property
     def state(self) -> str:
         """running, finished, failed, interrupted or lost; in a list also damaged."""
-        if self._listed and self._listed.state != "running":
-            return self._listed.state
+        listed = self._listed
+        if listed is not None and listed.state != "running":
+            return listed.state
         ended = checked.read_status(self.folder)
         if ended is not None:
             return str(ended["state"])

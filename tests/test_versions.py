@@ -16,6 +16,7 @@ TOOL = Path(__file__).resolve().parent.parent / "tools" / "versions.py"
 
 @pytest.fixture
 def versions(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOL.parent))
     spec = importlib.util.spec_from_file_location("versions_tool", TOOL)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "versions_tool", module)

@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dist import ask, candidates
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "versions.md"
 CHECKPOINTS = ("test_saver*.py", "test_resume.py", "test_loader*.py", "test_folder_state.py")
@@ -221,15 +223,8 @@ def interpreter(version: str) -> str | None:
     """A Python of this version: this one, on the path, or one of pyenv's."""
     if ".".join(map(str, sys.version_info[:2])) == version:
         return sys.executable
-    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
-    for candidate in (shutil.which(f"python{version}"), *sorted(pyenv.glob(f"{version}.*/bin/python"))):
-        # pyenv lays a file for every version on the path, which answers only for those that are switched on
-        if (
-            candidate
-            and subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0
-        ):
-            return str(candidate)
-    return None
+    found = (python for python in candidates() if Path(python).name == f"python{version}")
+    return next((python for python in found if ask(python) is not None), None)
 
 
 def debian(version: str, folder: Path, settings: Mapping[str, str]) -> Place | str:

@@ -6,43 +6,45 @@ Public names are loaded when they are first used: `import luxmeter as lux` impor
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
+from luxmeter.doors import door
 from luxmeter.views import VIEWS
 
 __version__ = "0.1.0"
 
-# Public name -> the room that holds it. One line a name; tests/house/ holds each to a docstring and an example.
-_PLACES = {
-    "trace": "luxmeter.calls",
-    "start": "luxmeter.calls",
-    "stop": "luxmeter.calls",
-    "load_trace": "luxmeter.calls",
-    "globs": "luxmeter.settings",
-    "Params": "luxmeter.experiment.params.params",
-    "BaseParams": "luxmeter.experiment.params.params",
-    "Meter": "luxmeter.experiment.meters.meter",
-    "AvgMeter": "luxmeter.experiment.meters.meter",
-    "Logger": "luxmeter.experiment.logs.log",
-    "Saver": "luxmeter.experiment.checkpoints.saver",
-    "FolderState": "luxmeter.experiment.checkpoints.folder_state",
-    "RndManager": "luxmeter.experiment.randomness.seed",
-    "random": "luxmeter.experiment.randomness.seed",
-    "DataLoader": "luxmeter.experiment.data.loader",
-    "Experiment": "luxmeter.experiment.experiment",
-    "runs": "luxmeter.experiment.kept.runs",
-    "ExperimentViewer": "luxmeter.experiment.kept.viewer",
-    "analyze": "luxmeter.model.analyze",
-    "analyze_model": "luxmeter.model.analyze",
-    "flops_of": "luxmeter.flops",
-    "bench": "luxmeter.operators.runner",
-    "bench_model": "luxmeter.operators.mini",
-    "load_operators": "luxmeter.operators.case",
-    "Operators": "luxmeter.operators.case",
-}
-
-__all__ = ["__version__", *_PLACES]
+# Public name -> the module that holds it. One line a name; tests/house/ holds each to a docstring and an example.
+_load, _, _names = door(
+    __name__,
+    {
+        "trace": "calls",
+        "start": "calls",
+        "stop": "calls",
+        "load_trace": "calls",
+        "globs": "settings",
+        "Params": "experiment.params.params",
+        "BaseParams": "experiment.params.params",
+        "Meter": "experiment.meters.meter",
+        "AvgMeter": "experiment.meters.meter",
+        "Logger": "experiment.logs.log",
+        "Saver": "experiment.checkpoints.saver",
+        "FolderState": "experiment.checkpoints.folder_state",
+        "RndManager": "experiment.randomness.seed",
+        "random": "experiment.randomness.seed",
+        "DataLoader": "experiment.data.loader",
+        "Experiment": "experiment.experiment",
+        "runs": "experiment.kept.runs",
+        "ExperimentViewer": "experiment.kept.viewer",
+        "analyze": "model.analyze",
+        "analyze_model": "model.analyze",
+        "flops_of": "flops",
+        "bench": "operators.runner",
+        "bench_model": "operators.mini",
+        "load_operators": "operators.case",
+        "Operators": "operators.case",
+    },
+)
+__all__ = ["__version__", *_names]
 
 # What a result is shown by -> where that lives. Results stand to the left of views and reach them by these names.
 VIEWS.update(
@@ -84,21 +86,14 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    place = _PLACES.get(name)
-    if place is None:
-        raise AttributeError(
-            f"module 'luxmeter' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
-        )
     try:
-        value = getattr(importlib.import_module(place), name)
+        return _load(name)
     except ImportError as error:
         from luxmeter.torch_extra import is_about_torch, refusing
 
         if not is_about_torch(error):
             raise
         return refusing(name)
-    globals()[name] = value
-    return value
 
 
 def load_ipython_extension(shell: Any) -> None:

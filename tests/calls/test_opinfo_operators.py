@@ -70,11 +70,11 @@ def samples(op: Any, dtype: torch.dtype, most: int) -> list[Any]:
     What op.sample_inputs() gives, without its look at the source of every frame of the stack for each of them.
     """
     grad = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
-    set_rng_seed()
+    set_rng_seed(1234)
     given, found = iter(op.sample_inputs_func(op, "cpu", dtype, grad)), []
     while len(found) < most and (one := next(given, None)) is not None:
         found.append(one)
-        set_rng_seed()
+        set_rng_seed(1234)
     return found
 
 

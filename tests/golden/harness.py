@@ -42,7 +42,7 @@ class Bench:
     """A fresh copy of the inputs as the current folder of a quiet, narrow, timeless world."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.root, self.work = root, root / "work"
+        self.root, self.work = root, root / "here"
         shutil.copytree(HERE / "project", self.work, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(HERE / "inputs", self.work, dirs_exist_ok=True)
         (self.work / "lab").rename(self.work / ".luxmeter")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,19 @@ def test_views_stand_in_view() -> None:
                 assert isinstance(node.args[0], ast.Constant), path
                 asked.add(node.args[0].value)
     assert asked == set(VIEWS)
+
+
+DOORS = [p for p in FILES if p.name == "__init__.py" and "= door(" in p.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", DOORS, ids=lambda p: module_of(p))
+def test_a_door_says_the_same_to_readers_and_to_python(path: Path) -> None:
+    room, tree = module_of(path), ast.parse(path.read_text(encoding="utf-8"))
+    (call,) = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "door"]
+    names = {name: f"{room}.{module}" for name, module in ast.literal_eval(call.args[1]).items()}
+    (block,) = [
+        n for n in tree.body if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING"
+    ]
+    typed = {alias.asname: n.module for n in block.body if isinstance(n, ast.ImportFrom) for alias in n.names}
+    assert names == typed
+    assert all(getattr(importlib.import_module(room), name) is not None for name in names)

@@ -9,8 +9,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
 
-from luxmeter.calls.targets import Form, Target
-from luxmeter.calls.targets import subclasses as subclasses
+from luxmeter.calls.targets import Form, Target, subclasses
 from luxmeter.calls.targets.module_paths import ModulePaths
 from luxmeter.calls.targets.torch_names import class_name, is_torch_class
 

@@ -15,7 +15,7 @@ import torch
 from luxmeter import supported
 from luxmeter.calls import aliases
 from luxmeter.calls.bindings import Binding
-from luxmeter.calls.targets import SILENT, Coverage, Form, Target, Unseen, part
+from luxmeter.calls.targets import SILENT, Coverage, Form, Target, Unseen, part, subclasses
 from luxmeter.calls.targets import torch as torch_targets
 from luxmeter.calls.targets.packages import Packages
 from luxmeter.calls.targets.torch_classes import (
@@ -25,7 +25,6 @@ from luxmeter.calls.targets.torch_classes import (
     method_name,
     optimizer_targets,
     scheduler_targets,
-    subclasses,
 )
 from luxmeter.calls.targets.torch_compiled import Compiled, is_compiled
 from luxmeter.calls.targets.torch_names import class_name

@@ -116,10 +116,8 @@ class FolderState:
         return any(fnmatch.fnmatch(name, pattern) for name in names for pattern in self._exclude)
 
     def _put_file(self, path: Path, saved: Mapping[str, Any]) -> None:
-        data, mode = (
-            np.ascontiguousarray(saved["data"], dtype=np.uint8),
-            int(saved["mode"]) & 0o777,
-        )  # no set-user-id bit out of a file
+        data = np.ascontiguousarray(saved["data"], dtype=np.uint8)
+        mode = int(saved["mode"]) & 0o777  # no set-user-id bit out of a file
         if not (path.is_file() and not path.is_symlink() and np.array_equal(_read(path), data)):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, data.tobytes(), durable=True)

@@ -225,9 +225,8 @@ def no_accelerator() -> bool:
         return True
     built = torch.version.cuda or torch.version.hip or getattr(torch.version, "xpu", None)
     other = torch.backends.mps.is_built() or "torch_xla" in sys.modules
-    renamed = getattr(
-        torch._C, "_get_privateuse1_backend_name", str
-    )()  # a backend of somebody else's has its name here
+    # A backend of somebody else's has its name here.
+    renamed = getattr(torch._C, "_get_privateuse1_backend_name", str)()
     return not (built or other or renamed != "privateuseone")
 
 

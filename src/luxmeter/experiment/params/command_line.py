@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.errors import UsageError
+from luxmeter.experiment.params.declared import Declared
 from luxmeter.experiment.params.level import Level, Text, level_of
 from luxmeter.literal import parse, show
 
@@ -95,25 +96,22 @@ def _known_name(level: Level, name: str) -> str:
     return name if name in level or "-" not in name else name.replace("-", "_")
 
 
-def _is_flag(level: Level, name: str) -> bool:
+def _known(level: Level, name: str) -> tuple[Declared | None, Any]:
+    """What is declared of a dotted name, and its value; None where there is none."""
     parts = tuple(name.split("."))
     found = level.find(parts)
-    if found is None:
-        return False
-    declared = found.fields.get(parts[-1])
-    return declared.is_flag if declared else isinstance(found.values.get(parts[-1]), bool)
+    return (None, None) if found is None else (found.fields.get(parts[-1]), found.values.get(parts[-1]))
+
+
+def _is_flag(level: Level, name: str) -> bool:
+    declared, value = _known(level, name)
+    return declared.is_flag if declared else isinstance(value, bool)
 
 
 def _can_be_flag(level: Level, name: str) -> bool:
     """Whether True fits: a new name, a declared type that takes a bool as it is, or no other value so far."""
-    parts = tuple(name.split("."))
-    found = level.find(parts)
-    if found is None:
-        return True
-    declared = found.fields.get(parts[-1])
-    if declared is not None:
-        return declared.takes_bool()
-    return isinstance(found.values.get(parts[-1]), bool | None)
+    declared, value = _known(level, name)
+    return declared.takes_bool() if declared else isinstance(value, bool | None)
 
 
 def from_environment(level: Level, prefix: str, environ: Mapping[str, str]) -> dict[str, Any]:

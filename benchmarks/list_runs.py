@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 import luxmeter as lux
 import store as store_benchmark
-from luxmeter.experiment.kept.runs import C
+from luxmeter.experiment.query.runs import C
 from luxmeter.store import Lab
 from luxmeter.store.layout import RUNS
 

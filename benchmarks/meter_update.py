@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from luxmeter import AvgMeter, Meter
-from luxmeter.experiment.meters.meter_pending import CHUNK
+from luxmeter.experiment.meter.pending import CHUNK
 
 GOAL_US = 5.0
 

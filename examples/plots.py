@@ -5,7 +5,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles, import_folder, scalars
+from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles, import_folder, scalars
 from luxmeter.render.sparkline import sparkline
 from luxmeter.store import Lab
 from luxmeter.view.pages.plots import parallel, plot, plot_tensorboard

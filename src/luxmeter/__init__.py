@@ -24,19 +24,19 @@ _load, _, _names = door(
         "globs": "settings",
         "Params": "experiment.params.params",
         "BaseParams": "experiment.params.params",
-        "Meter": "experiment.meters.meter",
-        "AvgMeter": "experiment.meters.meter",
-        "Logger": "experiment.logs.log",
-        "Saver": "experiment.checkpoints.saver",
-        "FolderState": "experiment.checkpoints.folder_state",
-        "RndManager": "experiment.randomness.seed",
-        "random": "experiment.randomness.seed",
+        "Meter": "experiment.meter.meter",
+        "AvgMeter": "experiment.meter.meter",
+        "Logger": "experiment.log.logger",
+        "Saver": "experiment.checkpoint.saver",
+        "FolderState": "experiment.checkpoint.folder_state",
+        "RndManager": "experiment.seed.seed",
+        "random": "experiment.seed.seed",
         "DataLoader": "experiment.data.loader",
         "Experiment": "experiment.experiment",
-        "runs": "experiment.kept.runs",
-        "ExperimentViewer": "experiment.kept.viewer",
-        "analyze": "model.analyze",
-        "analyze_model": "model.analyze",
+        "runs": "experiment.query.runs",
+        "ExperimentViewer": "experiment.query.viewer",
+        "analyze": "model.analysis",
+        "analyze_model": "model.analysis",
         "flops_of": "flops",
         "bench": "operators.runner",
         "bench_model": "operators.mini",
@@ -62,22 +62,22 @@ if TYPE_CHECKING:
     from luxmeter.calls import start as start
     from luxmeter.calls import stop as stop
     from luxmeter.calls import trace as trace
-    from luxmeter.experiment.checkpoints.folder_state import FolderState as FolderState
-    from luxmeter.experiment.checkpoints.saver import Saver as Saver
+    from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
+    from luxmeter.experiment.checkpoint.saver import Saver as Saver
     from luxmeter.experiment.data.loader import DataLoader as DataLoader
     from luxmeter.experiment.experiment import Experiment as Experiment
-    from luxmeter.experiment.kept.runs import runs as runs
-    from luxmeter.experiment.kept.viewer import ExperimentViewer as ExperimentViewer
-    from luxmeter.experiment.logs.log import Logger as Logger
-    from luxmeter.experiment.meters.meter import AvgMeter as AvgMeter
-    from luxmeter.experiment.meters.meter import Meter as Meter
+    from luxmeter.experiment.log.logger import Logger as Logger
+    from luxmeter.experiment.meter.meter import AvgMeter as AvgMeter
+    from luxmeter.experiment.meter.meter import Meter as Meter
     from luxmeter.experiment.params.params import BaseParams as BaseParams
     from luxmeter.experiment.params.params import Params as Params
-    from luxmeter.experiment.randomness.seed import RndManager as RndManager
-    from luxmeter.experiment.randomness.seed import random as random
+    from luxmeter.experiment.query.runs import runs as runs
+    from luxmeter.experiment.query.viewer import ExperimentViewer as ExperimentViewer
+    from luxmeter.experiment.seed.seed import RndManager as RndManager
+    from luxmeter.experiment.seed.seed import random as random
     from luxmeter.flops import flops_of as flops_of
-    from luxmeter.model.analyze import analyze as analyze
-    from luxmeter.model.analyze import analyze_model as analyze_model
+    from luxmeter.model.analysis import analyze as analyze
+    from luxmeter.model.analysis import analyze_model as analyze_model
     from luxmeter.operators.case import Operators as Operators
     from luxmeter.operators.case import load_operators as load_operators
     from luxmeter.operators.mini import bench_model as bench_model

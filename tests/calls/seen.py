@@ -13,11 +13,11 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode
 
-from luxmeter.calls import aliases
 from luxmeter.calls import core as cores
 from luxmeter.calls.arguments import Arguments
-from luxmeter.calls.patch import Patcher
-from luxmeter.calls.words import Words, describer
+from luxmeter.calls.describe import Words, describer
+from luxmeter.calls.patching import aliases
+from luxmeter.calls.patching.patcher import Patcher
 
 CORES = {"c": "luxmeter.calls.core._core", "python": "luxmeter.calls.core._pycore"}
 FASTEST = cores.describe()[0]  # for tests that any core serves

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from luxmeter.calls import aliases
+from luxmeter.calls.patching import aliases
 
 
 def test_namespaces_that_hold_something(core: ModuleType) -> None:

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import luxmeter as lux
-from luxmeter.calls.difference import difference
-from luxmeter.calls.reading import Recording
+from luxmeter.calls.diff import difference
+from luxmeter.calls.reader import Recording
 from luxmeter.calls.records import CallableWords
-from luxmeter.calls.results import TraceResult
+from luxmeter.calls.result import TraceResult
 from luxmeter.errors import TraceError, UsageError
 from luxmeter.view.cli import build_app
 

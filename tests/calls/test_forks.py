@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import luxmeter as lux
-from luxmeter.calls import children, folders, session
-from luxmeter.calls.spill import Spill
+from luxmeter.calls import layout, processes, session
+from luxmeter.calls.writer import Spill
 
 pytestmark = pytest.mark.usefixtures("core_name")
 
@@ -246,8 +246,8 @@ def test_a_fork_does_not_let_go_of_the_writer_for_another(tmp_path: Path) -> Non
             self._writing = threading.Lock()
 
     writer = Writer()
-    with Elsewhere(lambda stay: (children.hold(writer), stay(), children.release_held())):
-        children.release_held()
+    with Elsewhere(lambda stay: (processes.hold(writer), stay(), processes.release_held())):
+        processes.release_held()
         assert writer._writing.locked()
     assert not writer._writing.locked()
 
@@ -256,7 +256,7 @@ def test_a_number_of_a_process_that_is_used_again_overwrites_nothing(tmp_path: P
     with lux.trace(framework=None, keep=tmp_path / "t") as t:
         t.wrap(len, name="work")([])
     own = next((tmp_path / "t").glob("rank0-*"))
-    again = folders.make_process(tmp_path / "t", 0)
+    again = layout.make_process(tmp_path / "t", 0)
     assert again.name == f"{own.name}.2"
     shutil.copytree(own, again, dirs_exist_ok=True)
     assert lux.load_trace(tmp_path / "t").table()["work"].n == 2

@@ -45,7 +45,7 @@ def test_several_may_wait_for_one_package(tmp_path, monkeypatch):
     import contextlib
     import sys
 
-    from luxmeter.calls.imports import AsideImports
+    from luxmeter.calls.patching.imports import AsideImports
     from luxmeter.view.startup.first_import import call_after_import
 
     (tmp_path / "awaited_package.py").write_text("x = 1")

@@ -13,9 +13,10 @@ from seen import Seen, torch_is_untouched, unchanged
 
 import luxmeter as lux
 from luxmeter import supported
-from luxmeter.calls import patch
-from luxmeter.calls.targets import Form, torch_compiled, torch_optimizers, torch_stand_ins
-from luxmeter.calls.targets import torch as listed
+from luxmeter.calls.patching import patcher
+from luxmeter.calls.targets import Form
+from luxmeter.calls.targets.torch import callables as listed
+from luxmeter.calls.targets.torch import compiled, optimizers, stand_ins
 from luxmeter.errors import LuxmeterWarning, TraceError, forget_warnings
 
 listing = listed.listing
@@ -99,13 +100,13 @@ PARTS: list[tuple[Any, str, set[str]]] = [
     (listed, "_operators", without("torch.ops.aten.mm")),
     (listed, "capture_targets", without()),
     (listed, "pickle_targets", without()),
-    (torch_stand_ins, "optimizer_targets", without("torch.optim.SGD.step")),
-    (torch_stand_ins, "scheduler_targets", without()),
-    (torch_stand_ins, "_bound_apply", without("Double.apply")),
-    (torch_optimizers.Optimizers, "found", without()),
-    (torch_compiled.Compiled, "bindings", without()),
-    (torch_stand_ins.TorchFramework, "_compiled_names", without()),
-    (patch.Patcher, "_replace_aliases", without()),
+    (stand_ins, "optimizer_targets", without("torch.optim.SGD.step")),
+    (stand_ins, "scheduler_targets", without()),
+    (stand_ins, "_bound_apply", without("Double.apply")),
+    (optimizers.Optimizers, "found", without()),
+    (compiled.Compiled, "bindings", without()),
+    (stand_ins.TorchFramework, "_compiled_names", without()),
+    (patcher.Patcher, "_replace_aliases", without()),
 ]
 
 
@@ -141,13 +142,13 @@ LOST = {
 
 
 def test_each_kind_that_cannot_be_replaced(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = torch_stand_ins.TorchFramework.stand_in
+    made = stand_ins.TorchFramework.stand_in
     broken: list[Form] = []
 
     def stand_in(self: Any, target: Any, original: Any, patcher: Any) -> Any:
         return breaks() if target.form in broken else made(self, target, original, patcher)
 
-    monkeypatch.setattr(torch_stand_ins.TorchFramework, "stand_in", stand_in)
+    monkeypatch.setattr(stand_ins.TorchFramework, "stand_in", stand_in)
     with unchanged():
         for form, lost in LOST.items():
             broken[:] = [form]
@@ -160,12 +161,12 @@ def test_a_class_that_cannot_be_changed_keeps_its_other_names(
     core: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when torch makes a class of C of one of its own: putting the stand-in raises, again after each stretch aside."""
-    put = patch.Binding.put
+    put = patcher.Binding.put
 
     def refuses(self: Any) -> bool:
         return breaks() if self.attribute == "apply" else put(self)
 
-    monkeypatch.setattr(patch.Binding, "put", refuses)
+    monkeypatch.setattr(patcher.Binding, "put", refuses)
     with unchanged(), Seen(core) as seen:
         with seen.patcher.aside():
             pass
@@ -179,10 +180,10 @@ def test_a_class_that_cannot_be_changed_keeps_its_other_names(
 def test_when_nothing_can_be_seen_the_start_fails_and_leaves_nothing(
     core: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_stand_ins.TorchFramework, "stand_in", breaks)
+    monkeypatch.setattr(stand_ins.TorchFramework, "stand_in", breaks)
     with unchanged(), pytest.raises(TraceError, match="nothing-to-trace"):
         lux.start(core=core)
-    assert patch.installed() is None and torch_is_untouched()
+    assert patcher.installed() is None and torch_is_untouched()
 
 
 def test_a_listing_that_fails_altogether_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

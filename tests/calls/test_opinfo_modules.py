@@ -11,7 +11,7 @@ import pytest
 import torch
 from seen import Seen, bits, shallow, unchanged
 
-from luxmeter.calls.targets.torch_names import class_name
+from luxmeter.calls.targets.torch.names import class_name
 
 pytest.importorskip("expecttest")
 from torch.testing._internal.common_modules import module_db

@@ -15,7 +15,7 @@ import torch
 from seen import Seen, Witness, bits, shallow, unchanged
 
 from luxmeter.calls.targets import Target
-from luxmeter.calls.targets import torch as torch_targets
+from luxmeter.calls.targets.torch import callables
 
 pytest.importorskip("expecttest")
 from torch.testing._internal.common_methods_invocations import op_db
@@ -30,7 +30,7 @@ UNFILLED = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
 }  # fmt: skip
 TARGETS: dict[int, list[Target]] = {}
-for each in torch_targets.listing().targets:
+for each in callables.listing().targets:
     TARGETS.setdefault(id(inspect.getattr_static(each.owner, each.attribute)), []).append(each)
 
 

@@ -108,22 +108,22 @@ def test_tools_of_the_user_see_what_they_see_without_a_trace(watched: Any, insid
 
 def test_the_first_trace_of_a_process_is_not_seen_either(monkeypatch: pytest.MonkeyPatch):
     from luxmeter.calls import arguments, cost
-    from luxmeter.calls.targets import torch as torch_targets
+    from luxmeter.calls.targets.torch import callables
 
     def start() -> None:
-        torch_targets.listing.cache_clear()
+        callables.listing.cache_clear()
         with lux.trace():
             pass
 
     lux.trace()
     monkeypatch.setattr(arguments, "_known_samples", [])
     monkeypatch.setattr(cost, "_known", {})
-    kept = torch_targets.listing()
+    kept = callables.listing()
     try:
         assert by_profiler(start) == Counter()
     finally:
-        torch_targets.listing.cache_clear()
-        assert torch_targets.listing() == kept
+        callables.listing.cache_clear()
+        assert callables.listing() == kept
 
 
 # -- right, of any tensor

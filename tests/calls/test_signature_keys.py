@@ -9,8 +9,8 @@ import torch
 from seen import CORES
 
 import luxmeter as lux
-from luxmeter.calls.patch import coverage
-from luxmeter.calls.words import SHAPED_BY_FLOATS
+from luxmeter.calls.describe import SHAPED_BY_FLOATS
+from luxmeter.calls.patching.patcher import coverage
 
 
 def signatures(trace: lux.Trace) -> Counter[str]:

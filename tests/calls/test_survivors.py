@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 import luxmeter as lux
-from luxmeter.calls import survivors
+from luxmeter.calls.patching import survivors
 
 pytestmark = pytest.mark.usefixtures("core_name")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from luxmeter.calls.core import _pystate
-from luxmeter.calls.reading import Recording, TotalsRow, set_own_work_apart
+from luxmeter.calls.reader import Recording, TotalsRow, set_own_work_apart
 from luxmeter.calls.records import (
     COMPLETED,
     EVENT_DTYPE,

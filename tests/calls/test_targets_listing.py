@@ -12,18 +12,18 @@ import torch
 from seen import FASTEST, Seen, unchanged
 
 import luxmeter as lux
-from luxmeter.calls import patch
-from luxmeter.calls.filters import Filter
+from luxmeter.calls.patching import patcher
+from luxmeter.calls.patching.filters import Filter
 from luxmeter.calls.targets import Form
-from luxmeter.calls.targets import torch as torch_targets
-from luxmeter.calls.targets.torch_names import LABELS, class_name
+from luxmeter.calls.targets.torch import callables
+from luxmeter.calls.targets.torch.names import LABELS, class_name
 from luxmeter.errors import UsageError
 
-NAMES = {target.name: target for target in torch_targets.listing().targets}
+NAMES = {target.name: target for target in callables.listing().targets}
 
 
 def test_every_overridable_function_is_timed_or_has_a_reason():
-    listing = torch_targets.listing()
+    listing = callables.listing()
     known = {id(inspect.getattr_static(t.owner, t.attribute)) for t in listing.targets}
     reasons = {entry.name: entry.reason for entry in listing.unseen}
     missing = []
@@ -111,7 +111,7 @@ def test_the_guide_shows_true_output():
 
 
 def test_every_public_function_of_torch_is_in_the_coverage():
-    coverage = patch.coverage()
+    coverage = patcher.coverage()
     known = {*coverage.seen, *(entry.name for entry in coverage.unseen)}
     homes = {
         id(vars(sys.modules[n])[a])

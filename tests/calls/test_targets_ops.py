@@ -14,7 +14,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from luxmeter.calls.patch import coverage
+from luxmeter.calls.patching.patcher import coverage
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,7 +11,7 @@ import torch
 from seen import FASTEST, Seen, bindings, is_stand_in, torch_is_untouched, unchanged
 
 import luxmeter as lux
-from luxmeter.calls import patch
+from luxmeter.calls.patching import patcher
 from luxmeter.errors import TraceError
 
 CORES = pytest.mark.parametrize("core", ["c", "python"])
@@ -121,7 +121,7 @@ def test_an_error_while_installing_leaves_nothing_behind(monkeypatch: pytest.Mon
     seen.patcher.recorder = Broken()  # type: ignore[assignment]
     with unchanged(), pytest.raises(MemoryError):
         seen.patcher.install()
-    assert patch.installed() is None and torch_is_untouched()
+    assert patcher.installed() is None and torch_is_untouched()
 
 
 class TestNesting:

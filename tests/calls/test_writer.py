@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import luxmeter as lux
-from luxmeter.calls import records, session, spill, words
+from luxmeter.calls import describe, records, session, writer
 from luxmeter.calls.arguments import Arguments
 from luxmeter.errors import LuxmeterWarning, forget_warnings
 from luxmeter.signature import Opaque
@@ -20,20 +20,20 @@ from luxmeter.store import SegmentWriter
 CALLS = 6_000
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "take": (spill.Spill, "_take"),
+    "take": (writer.Spill, "_take"),
     "batch": (records, "to_batch"),
     "columns": (records, "numbers_of"),
-    "words": (words.Words, "untold_lines"),
-    "one signature": (words, "signature_to_json"),
-    "words file": (spill, "open"),
-    "words written": (words.Words, "told"),
+    "words": (describe.Words, "untold_lines"),
+    "one signature": (describe, "signature_to_json"),
+    "words file": (writer, "open"),
+    "words written": (describe.Words, "told"),
     "segment": (SegmentWriter, "append"),
     "segment file": (SegmentWriter, "_open_file"),
     "segment closed": (SegmentWriter, "close"),
-    "parquet": (spill, "_write_parquet"),
-    "parquet or segment": (spill.pa.Table, "from_batches"),
+    "parquet": (writer, "_write_parquet"),
+    "parquet or segment": (writer.pa.Table, "from_batches"),
     "end": (session.Trace, "_end"),
-    "end file": (spill, "write_json"),
+    "end file": (writer, "write_json"),
     "tick": (session.Trace, "_on_tick"),
 }
 HAPPENED = threading.Event()  # the failure
@@ -58,8 +58,8 @@ def failing(real: Callable[..., Any], times: float, error: Exception) -> Callabl
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several parts in a short trace; warnings given before are given again."""
-    monkeypatch.setattr(spill, "PART_ROWS", 1000)
-    monkeypatch.setattr(spill, "_PART_BYTES", 1000 * records.EVENT_DTYPE.itemsize)
+    monkeypatch.setattr(writer, "PART_ROWS", 1000)
+    monkeypatch.setattr(writer, "_PART_BYTES", 1000 * records.EVENT_DTYPE.itemsize)
     forget_warnings()
 
 
@@ -103,7 +103,7 @@ def test_a_step_that_always_fails_is_told_and_every_call_accounted_for(
 ) -> None:
     owner, name = STEPS[step]
     _inject(monkeypatch, owner, name, float("inf"), RuntimeError("a fault"))
-    monkeypatch.setattr(spill, "_MAX_WAITING_BYTES", 3000 * records.EVENT_DTYPE.itemsize)
+    monkeypatch.setattr(writer, "_MAX_WAITING_BYTES", 3000 * records.EVENT_DTYPE.itemsize)
     with pytest.warns(LuxmeterWarning, match="a fault"):
         t = traced(step)
     monkeypatch.undo()
@@ -123,23 +123,23 @@ def test_totals_that_cannot_be_read_are_lost_aloud(core_name: str, monkeypatch: 
 
 def test_events_that_vanish_on_the_way_are_missed(core_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The core's own counter is asked: what the writer never saw is said to be lost too."""
-    real = spill.Spill._take
+    real = writer.Spill._take
 
-    def forgetful(self: spill.Spill, *, partial: bool) -> None:
+    def forgetful(self: writer.Spill, *, partial: bool) -> None:
         real(self, partial=partial)
         self._pieces.clear()
 
-    monkeypatch.setattr(spill.Spill, "_take", forgetful)
+    monkeypatch.setattr(writer.Spill, "_take", forgetful)
     with pytest.warns(LuxmeterWarning, match="never reached the writer"):
         t = traced()
     assert lost(t) == CALLS
 
 
 def _inject(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, times: float, error: Exception) -> None:
-    if owner is spill.pa.Table:  # a type that cannot be changed: a module that looks like it
+    if owner is writer.pa.Table:  # a type that cannot be changed: a module that looks like it
         stand_in = type("pa", (), {"__getattr__": lambda _, attribute: getattr(records.pa, attribute)})()
         stand_in.Table = type("Table", (), {name: staticmethod(failing(owner.from_batches, times, error))})
-        monkeypatch.setattr(spill, "pa", stand_in)
+        monkeypatch.setattr(writer, "pa", stand_in)
         return
     HAPPENED.clear()
     real = open if name == "open" else getattr(owner, name)
@@ -148,7 +148,7 @@ def _inject(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, times: float
 
 def test_signatures_that_come_while_the_writer_reads_them() -> None:
     """In Python 3.11 the collector may run, and with it other threads, wherever a tuple is made."""
-    known = words.Words(Arguments())
+    known = describe.Words(Arguments())
     numbers = iter(range(1, 100_000))
     describing = []
 
@@ -178,7 +178,7 @@ def test_signatures_that_come_while_the_writer_reads_them() -> None:
 
 def test_callables_added_by_many_threads_keep_their_names(core: Any) -> None:
     """Threads that name a callable at the same time must not take each other's number."""
-    known = words.Words(Arguments())
+    known = describe.Words(Arguments())
     recorder = core.Recorder()
     known.attach(recorder)
     found: dict[str, int] = {}
@@ -205,7 +205,7 @@ def test_callables_added_by_many_threads_keep_their_names(core: Any) -> None:
 def test_what_cannot_be_described_is_unknown_and_counted(
     core_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(words, "describe", failing(words.describe, 1, RuntimeError("odd")))
+    monkeypatch.setattr(describe, "describe", failing(describe.describe, 1, RuntimeError("odd")))
     with lux.trace(framework=None) as t:
         assert t.wrap(len, name="work")([1, 2]) == 2
     (row,) = t.table("signature")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from luxmeter.experiment.recording.watch_files import to_batch
+from luxmeter.experiment.capture.watch_files import to_batch
 from luxmeter.files import to_json
 from luxmeter.store import Lab, Run
 from luxmeter.store.records import FileChange

@@ -34,26 +34,26 @@ def test_callbacks(
     monkeypatch: pytest.MonkeyPatch, module: str, packages: tuple[str, ...], slug: str
 ) -> None:
     hide(monkeypatch, *packages)
-    importlib.import_module("luxmeter.experiment.callbacks")
-    monkeypatch.delitem(sys.modules, f"luxmeter.experiment.callbacks.{module}", raising=False)
+    importlib.import_module("luxmeter.experiment.integrations")
+    monkeypatch.delitem(sys.modules, f"luxmeter.experiment.integrations.{module}", raising=False)
     with pytest.raises(MissingExtraError, match=slug):
-        importlib.import_module(f"luxmeter.experiment.callbacks.{module}")
+        importlib.import_module(f"luxmeter.experiment.integrations.{module}")
 
 
 def tensorboard_written(folder: Path) -> None:
-    from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
+    from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 
     TensorBoardFiles(folder / "tb")
 
 
 def tensorboard_read(folder: Path) -> None:
-    from luxmeter.experiment.interop.tensorboard_events import read_run
+    from luxmeter.experiment.transfer.tensorboard_events import read_run
 
     read_run(folder)
 
 
 def mlflow_read(folder: Path) -> None:
-    from luxmeter.experiment.interop.mlflow_import import import_runs
+    from luxmeter.experiment.transfer.mlflow import import_runs
 
     lab = Lab.open(folder / "lab")
     import_runs(lab, folder)

@@ -14,7 +14,7 @@ import torch
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.experiment.randomness import start_state
+from luxmeter.experiment.seed import start_state
 from luxmeter.store import Lab, active_run, records
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import luxmeter as lux
-from luxmeter.experiment.recording.watch_files import FileWatch, KeepLimits, to_batch
+from luxmeter.experiment.capture.watch_files import FileWatch, KeepLimits, to_batch
 from luxmeter.store import Lab, records
 
 

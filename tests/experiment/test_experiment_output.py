@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning
-from luxmeter.experiment.recording.output_text import PlainText
+from luxmeter.experiment.capture.output_text import PlainText
 from luxmeter.store import records
 from luxmeter.store.output_file import OutputFile
 

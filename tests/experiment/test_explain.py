@@ -10,10 +10,10 @@ import pytest
 from made_runs import ENVIRONMENT, make_run
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.kept.diff import RunDiff
-from luxmeter.experiment.kept.explain import Explanation, diff_runs
+from luxmeter.experiment.compare.diff import RunDiff
+from luxmeter.experiment.compare.explain import Explanation, diff_runs
 from luxmeter.store import Lab, Run
-from luxmeter.view.run_diff import write_diff
+from luxmeter.view.text.run_diff import write_diff
 
 CODE = {"train.py": "import model\nlr = 1\n", "model.py": "size = 1\n"}
 

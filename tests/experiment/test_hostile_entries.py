@@ -11,12 +11,12 @@ import pytest
 from made_runs import make_run
 
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.experiment.again import way_back
-from luxmeter.experiment.again.again import code_of
-from luxmeter.experiment.again.entries import check_entries, is_control
-from luxmeter.experiment.again.transport import export_run, import_run
-from luxmeter.experiment.again.way_back import Item, roll_back
-from luxmeter.experiment.recording import snapshot
+from luxmeter.experiment.capture import snapshot
+from luxmeter.experiment.reproduce import rollback
+from luxmeter.experiment.reproduce.entries import check_entries, is_control
+from luxmeter.experiment.reproduce.rerun import code_of
+from luxmeter.experiment.reproduce.rollback import Item, roll_back
+from luxmeter.experiment.transfer.archive import export_run, import_run
 from luxmeter.store import Lab, Run
 
 
@@ -213,13 +213,13 @@ def test_checkpoints_are_entries_too(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     run = make_run(lab, code={"train.py": "x\n"}, files={"best.ckpt": b"w"})
-    items = way_back._checkpoint_items
+    items = rollback._checkpoint_items
 
     def forged(of: Run, root: str) -> tuple[list[Item], list[str]]:
         made, missing = items(of, root)
         return [Item(path, item.read, item.mode, item.sha256) for item in made], missing
 
-    monkeypatch.setattr(way_back, "_checkpoint_items", forged)
+    monkeypatch.setattr(rollback, "_checkpoint_items", forged)
     with pytest.raises((StoreError, UsageError), match=r"entry-unsafe|name-outside"):
         roll_back(run, tmp_path / "back")
     assert not (tmp_path / "back").exists()
@@ -235,7 +235,7 @@ def test_a_part_of_an_imported_run_comes_back_under_its_name(lab: Lab, tmp_path:
         run.put_file(
             "code.json", json.dumps({"root": str(tmp_path / "home" / "project"), "files": {}, "git": None})
         )
-        from luxmeter.experiment.recording.watch_files import to_batch
+        from luxmeter.experiment.capture.watch_files import to_batch
         from luxmeter.store.records import FileChange
 
         name = run.put_blob(b"w")

@@ -14,10 +14,10 @@ import torch
 
 import luxmeter as lux
 from luxmeter import BaseParams, Experiment
-from luxmeter.experiment.kept.diff import RunDiff
-from luxmeter.experiment.kept.repeats import group_runs
-from luxmeter.experiment.kept.run_query import C
-from luxmeter.view.run_diff import as_record, write_diff
+from luxmeter.experiment.compare.diff import RunDiff
+from luxmeter.experiment.compare.repeats import group_runs
+from luxmeter.experiment.query.conditions import C
+from luxmeter.view.text.run_diff import as_record, write_diff
 
 S = BaseParams.SCHE
 

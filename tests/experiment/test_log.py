@@ -16,7 +16,7 @@ import torch
 
 from luxmeter import Logger, Meter
 from luxmeter.errors import LuxmeterWarning, UsageError
-from luxmeter.experiment.logs.log import LogLine
+from luxmeter.experiment.log.logger import LogLine
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from luxmeter import Logger
-from luxmeter.experiment.logs.inline import InlineLine, Pace, cells, clip, single_line
+from luxmeter.experiment.log.inline import InlineLine, Pace, cells, clip, single_line
 
 
 class Terminal:

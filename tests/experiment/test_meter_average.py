@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from luxmeter import AvgMeter, Meter
 from luxmeter.errors import MissingNameError, UsageError
-from luxmeter.experiment.meters import meter_pending
+from luxmeter.experiment.meter import pending as meter_pending
 
 # torch loads its Python kernels for the meta device, and wraps manual_seed, at the first use: before any test looks.
 torch.zeros((), device="meta") + 1

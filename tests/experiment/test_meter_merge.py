@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from luxmeter import AvgMeter
-from luxmeter.experiment.meters.averages import Average, Spans, fold, merge
+from luxmeter.experiment.meter.averages import Average, Spans, fold, merge
 
 
 def test_merge_is_pure_and_exact() -> None:

@@ -14,9 +14,9 @@ import pytest
 from scipy import stats as scipy_stats
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.kept.repeat_stats import corrected, difference, estimate, power_of, seeds_needed
-from luxmeter.experiment.kept.repeat_tables import repeat_table, shown, variant_table
-from luxmeter.experiment.kept.repeats import (
+from luxmeter.experiment.compare.repeat_stats import corrected, difference, estimate, power_of, seeds_needed
+from luxmeter.experiment.compare.repeat_tables import repeat_table, shown, variant_table
+from luxmeter.experiment.compare.repeats import (
     Group,
     compare_groups,
     find_repeats,

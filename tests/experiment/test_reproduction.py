@@ -10,9 +10,9 @@ import pytest
 from made_runs import make_run
 
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.experiment.again.again import _startable, _words, code_of, import_roots, make_plan
-from luxmeter.experiment.again.reproduction import code_differs, compare_runs, match_points
-from luxmeter.experiment.again.rerun_arguments import changed_arguments, split_changes, was_taken
+from luxmeter.experiment.reproduce.arguments import changed_arguments, split_changes, was_taken
+from luxmeter.experiment.reproduce.match import code_differs, compare_runs, match_points
+from luxmeter.experiment.reproduce.rerun import _startable, _words, code_of, import_roots, make_plan
 from luxmeter.store import Lab, records
 
 

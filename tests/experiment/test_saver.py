@@ -39,7 +39,7 @@ def test_latest_means_saved_last_not_the_largest_number() -> None:
 
 
 def test_order_holds_when_the_clock_was_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from luxmeter.experiment.checkpoints import checkpoint_folder
+    from luxmeter.experiment.checkpoint import folder as checkpoint_folder
 
     saver = lux.Saver("s", max_to_keep=None)
     saver.save_checkpoint(1, 1)

@@ -16,7 +16,7 @@ import torch
 
 import luxmeter as lux
 from luxmeter.errors import CheckpointError
-from luxmeter.experiment.checkpoints import checkpoint_format
+from luxmeter.experiment.checkpoint import format as checkpoint_format
 
 
 class Gate:
@@ -147,7 +147,7 @@ def test_an_interrupted_write_leaves_the_earlier_file(monkeypatch: pytest.Monkey
 
 def test_killed_between_side_car_and_file_the_old_file_is_still_sound() -> None:
     """The side-car of a file that is being replaced describes both."""
-    from luxmeter.experiment.checkpoints import checkpoint_folder
+    from luxmeter.experiment.checkpoint import folder as checkpoint_folder
 
     saver = lux.Saver("s", background=False)
     saver.save_checkpoint(1, {"a": "old"}, {"i": "old"})

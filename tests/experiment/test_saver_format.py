@@ -20,7 +20,7 @@ from safetensors import safe_open
 from torch import nn
 
 from luxmeter.errors import CheckpointError, UsageError
-from luxmeter.experiment.checkpoints.checkpoint_format import read_file, write_file
+from luxmeter.experiment.checkpoint.format import read_file, write_file
 
 
 def round_trip(value: Any, tmp_path: Path, *, format: str = "safetensors") -> Any:

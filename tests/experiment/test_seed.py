@@ -16,7 +16,7 @@ import torch
 
 import luxmeter as lux
 from luxmeter.errors import CheckpointError, LuxmeterWarning, MissingNameError, UsageError
-from luxmeter.experiment.randomness.rng_state import get_rng_state, set_rng_state
+from luxmeter.experiment.seed.rng_state import get_rng_state, set_rng_state
 
 
 def draw() -> list[float]:

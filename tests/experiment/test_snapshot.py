@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from luxmeter.experiment.recording import snapshot
+from luxmeter.experiment.capture import snapshot
 
 
 def git(place: Path, *words: str) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from luxmeter.experiment.kept import source_code
-from luxmeter.experiment.kept.diff import RunDiff
-from luxmeter.experiment.kept.runs import runs
+from luxmeter.experiment.compare.diff import RunDiff
+from luxmeter.experiment.query import source_code
+from luxmeter.experiment.query.runs import runs
 
 SCRIPT = (
     "import sys\n"

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import luxmeter as lux
-from luxmeter.experiment.recording import system_metrics
-from luxmeter.experiment.recording.system_metrics import SystemMeter
+from luxmeter.experiment.capture import system_metrics
+from luxmeter.experiment.capture.system_metrics import SystemMeter
 
 
 def test_sample() -> None:

@@ -22,14 +22,14 @@ from torch.utils.tensorboard import SummaryWriter
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning, UsageError
-from luxmeter.experiment.interop.tensorboard_events import read_run, read_runs
-from luxmeter.experiment.interop.tensorboard_files import (
+from luxmeter.experiment.transfer.tensorboard import (
     TensorBoardFiles,
     export_run,
     import_folder,
     save_images,
     scalars,
 )
+from luxmeter.experiment.transfer.tensorboard_events import read_run, read_runs
 from luxmeter.store import Histogram, Image, Lab, Text
 
 

@@ -14,7 +14,7 @@ import pytest
 from made_runs import make_run
 
 from luxmeter.errors import LuxmeterError, StoreError, UsageError
-from luxmeter.experiment.again.transport import export_run, import_run
+from luxmeter.experiment.transfer.archive import export_run, import_run
 from luxmeter.store import Lab, Run
 
 

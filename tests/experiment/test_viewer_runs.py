@@ -12,8 +12,8 @@ from made_runs import make_run
 
 import luxmeter as lux
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.experiment.kept.run_query import C
-from luxmeter.experiment.kept.runs import Runs, find_run, open_lab
+from luxmeter.experiment.query.conditions import C
+from luxmeter.experiment.query.runs import Runs, find_run, open_lab
 from luxmeter.store import Lab
 
 

@@ -16,7 +16,7 @@ from luxmeter.operators.backends.mindspore import MindSpore, called
 from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.compare import side_by_side
 from luxmeter.operators.inputs import Call, make_call
-from luxmeter.operators.rows import BenchResult, load_benchmark
+from luxmeter.operators.results import BenchResult, load_benchmark
 from luxmeter.signature import describe, facts_of, module_of
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ found.to_parquet(folder / "bench.parquet")
 READ = """
 import sys, json, luxmeter as lux
 from pathlib import Path
-from luxmeter.operators.rows import load_benchmark
+from luxmeter.operators.results import load_benchmark
 folder = Path(sys.argv[1])
 trace = lux.load_trace(folder / "trace")
 print(json.dumps({

@@ -18,9 +18,10 @@ from test_mindspore_transparent import Net, trained
 
 import luxmeter as lux
 import mindspore as ms
-from luxmeter.calls import frameworks, patch
-from luxmeter.calls.targets import mindspore as targets
-from luxmeter.calls.targets.torch_classes import subclasses
+from luxmeter.calls import frameworks
+from luxmeter.calls.patching import patcher
+from luxmeter.calls.targets.mindspore import callables as targets
+from luxmeter.calls.targets.torch.classes import subclasses
 from luxmeter.errors import LuxmeterWarning, MissingExtraError, forget_warnings
 from mindspore import Tensor, mint, nn, ops
 
@@ -186,7 +187,7 @@ def test_an_optimizer_ends_a_step(make: Any):
 
 
 def test_every_public_callable_is_seen_or_says_why_not():
-    coverage = patch.coverage("mindspore")
+    coverage = patcher.coverage("mindspore")
     seen, unseen = set(coverage.seen), {entry.name for entry in coverage.unseen}
     missing = []
     for namespace in targets.NAMESPACES:

@@ -138,7 +138,7 @@ def test_a_cell_that_keeps_a_function_gets_it_back():
 
 
 def test_everything_of_a_failed_start_is_taken_back(monkeypatch: pytest.MonkeyPatch):
-    from luxmeter.calls.targets.mindspore_stand_ins import MindSporeFramework
+    from luxmeter.calls.targets.mindspore.stand_ins import MindSporeFramework
 
     def broken(self: Any, patcher: Any) -> Any:
         raise MemoryError("in the middle")
@@ -150,7 +150,7 @@ def test_everything_of_a_failed_start_is_taken_back(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_part_that_does_not_fit_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch):
-    from luxmeter.calls.targets.mindspore_stand_ins import MindSporeFramework
+    from luxmeter.calls.targets.mindspore.stand_ins import MindSporeFramework
 
     def broken(self: Any, patcher: Any) -> Any:
         raise RuntimeError("in the middle")

@@ -17,7 +17,7 @@ from luxmeter.operators.backends import BACKENDS, Prepared
 from luxmeter.operators.case import Case, case_to_json
 from luxmeter.operators.compare import compare
 from luxmeter.operators.inputs import Call, make_call
-from luxmeter.operators.rows import BenchResult, Row, row_of, with_speedup
+from luxmeter.operators.results import BenchResult, Row, row_of, with_speedup
 from luxmeter.operators.series import series_of
 from luxmeter.signature import describe, facts_of, module_of
 

@@ -23,7 +23,7 @@ from luxmeter.isolate import Pool
 from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.extract import operators_of
 from luxmeter.operators.replay import outputs_of, replay
-from luxmeter.operators.rows import COLUMNS, BenchResult, load_benchmark
+from luxmeter.operators.results import COLUMNS, BenchResult, load_benchmark
 from luxmeter.operators.scales import at_scale, dimensions
 from luxmeter.signature import ListOf, Signature, TensorSpec, describe, module_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from luxmeter.errors import UsageError
 from luxmeter.operators.compare import compare, compare_files
-from luxmeter.operators.rows import BenchResult, Row
+from luxmeter.operators.results import BenchResult, Row
 
 
 def row(op: str, us: float | None, *, spread: float = 0.01, n: int = 60, seed: int = 0, **more: Any) -> Row:

@@ -19,7 +19,7 @@ from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.engine import Engine
 from luxmeter.operators.jobs import Job
 from luxmeter.operators.options import BenchOptions
-from luxmeter.operators.rows import BenchResult, Row, load_benchmark
+from luxmeter.operators.results import BenchResult, Row, load_benchmark
 from luxmeter.signature import describe
 
 ADD = Case("torch.add", describe((torch.rand(8, 16), torch.rand(8, 16))))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from luxmeter.errors import LuxmeterWarning, UsageError
 from luxmeter.operators.case import Case, load_operators
-from luxmeter.operators.foreign import load_foreign
-from luxmeter.operators.foreign_text import NotReadable, cases_in, signature_in
+from luxmeter.operators.foreign.input_logs import NotReadable, cases_in, signature_in
+from luxmeter.operators.foreign.load import load_foreign
 from luxmeter.operators.replay import outputs_of, replay
 from luxmeter.signature import ListOf, TensorSpec, Word
 

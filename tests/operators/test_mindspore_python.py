@@ -14,7 +14,7 @@ from luxmeter.errors import LuxmeterError, MissingExtraError
 from luxmeter.operators.compare import pair_table, side_by_side
 from luxmeter.operators.counterparts import counterpart_of, counterparts, interpreter
 from luxmeter.operators.counterparts.interpreter import mindspore_python
-from luxmeter.operators.rows import BenchResult, Row
+from luxmeter.operators.results import BenchResult, Row
 
 
 def python_with(folder: Path, **versions: str | None) -> Path:

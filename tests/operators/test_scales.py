@@ -22,7 +22,7 @@ from luxmeter.operators.case import Case, Operators, case_to_json
 from luxmeter.operators.inputs import make_call
 from luxmeter.operators.replay import outputs_of, replay
 from luxmeter.operators.resolve import is_operator
-from luxmeter.operators.rows import load_benchmark
+from luxmeter.operators.results import load_benchmark
 from luxmeter.operators.scales import at_scale, dimensions, scaled
 from luxmeter.operators.series import series_of
 from luxmeter.operators.work import misfit_of

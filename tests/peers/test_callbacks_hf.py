@@ -11,7 +11,7 @@ import torch
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterWarning
-from luxmeter.experiment.kept.repeats import find_repeats
+from luxmeter.experiment.compare.repeats import find_repeats
 from luxmeter.store import Lab, Run
 
 pytestmark = pytest.mark.peers
@@ -62,7 +62,7 @@ def only_run(lab: Lab) -> Run:
 
 
 def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.hf import LuxmeterCallback
+    from luxmeter.experiment.integrations.hf import LuxmeterCallback
 
     used = trainer(
         tmp_path, callback=LuxmeterCallback("bert", lab=lab, quiet=True), load_best_model_at_end=True
@@ -83,7 +83,7 @@ def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab) -> None:
 
 
 def test_seeds_are_repeats(tmp_path: Path, lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.hf import LuxmeterCallback
+    from luxmeter.experiment.integrations.hf import LuxmeterCallback
 
     for seed in (1, 2):
         trainer(tmp_path, callback=LuxmeterCallback("bert", lab=lab, quiet=True), seed=seed).train()
@@ -92,7 +92,7 @@ def test_seeds_are_repeats(tmp_path: Path, lab: Lab) -> None:
 
 
 def test_inside_an_experiment_an_exception_is_its_end(tmp_path: Path, lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.hf import LuxmeterCallback
+    from luxmeter.experiment.integrations.hf import LuxmeterCallback
 
     with pytest.raises(RuntimeError, match="a bad sample"):
         with lux.Experiment("bert", {"mine": 1}, lab=lab, quiet=True):
@@ -103,7 +103,7 @@ def test_inside_an_experiment_an_exception_is_its_end(tmp_path: Path, lab: Lab) 
 
 
 def test_a_training_that_failed_is_ended_by_the_next(tmp_path: Path, lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.hf import LuxmeterCallback
+    from luxmeter.experiment.integrations.hf import LuxmeterCallback
 
     callback = LuxmeterCallback("bert", lab=lab, quiet=True)
     with pytest.raises(RuntimeError):
@@ -113,7 +113,7 @@ def test_a_training_that_failed_is_ended_by_the_next(tmp_path: Path, lab: Lab) -
 
 
 def test_what_comes_after_the_end_is_told(tmp_path: Path, lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.hf import LuxmeterCallback
+    from luxmeter.experiment.integrations.hf import LuxmeterCallback
 
     used = trainer(tmp_path, callback=LuxmeterCallback("bert", lab=lab, quiet=True))
     used.train()

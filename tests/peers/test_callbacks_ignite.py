@@ -60,7 +60,7 @@ def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab) -> None:
     from ignite.engine import Events
     from ignite.handlers import Checkpoint, DiskSaver
 
-    from luxmeter.experiment.callbacks.ignite import LuxmeterHandler
+    from luxmeter.experiment.integrations.ignite import LuxmeterHandler
 
     trainer, evaluator, model, optimizer = engines()
     saver = Checkpoint({"model": model}, DiskSaver(str(tmp_path / "ckpt"), create_dir=True), n_saved=1)
@@ -82,7 +82,7 @@ def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab) -> None:
 
 
 def test_an_exception_is_the_runs_end_and_is_not_swallowed(lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.ignite import LuxmeterHandler
+    from luxmeter.experiment.integrations.ignite import LuxmeterHandler
 
     trainer, *_ = engines(fail_at=3)
     LuxmeterHandler("lines", lab=lab, quiet=True).attach(trainer)
@@ -95,7 +95,7 @@ def test_an_exception_is_the_runs_end_and_is_not_swallowed(lab: Lab) -> None:
 def test_an_exception_that_the_program_deals_with_stays_dealt_with(lab: Lab) -> None:
     from ignite.engine import Events
 
-    from luxmeter.experiment.callbacks.ignite import LuxmeterHandler
+    from luxmeter.experiment.integrations.ignite import LuxmeterHandler
 
     trainer, *_ = engines(fail_at=3)
     LuxmeterHandler("lines", lab=lab, quiet=True).attach(trainer)
@@ -108,7 +108,7 @@ def test_an_exception_that_the_program_deals_with_stays_dealt_with(lab: Lab) -> 
 def test_terminated_training_is_finished(lab: Lab) -> None:
     from ignite.engine import Events
 
-    from luxmeter.experiment.callbacks.ignite import LuxmeterHandler
+    from luxmeter.experiment.integrations.ignite import LuxmeterHandler
 
     trainer, *_ = engines()
     LuxmeterHandler("lines", lab=lab, quiet=True).attach(trainer, output=lambda out: {"mine": out["loss"]})
@@ -119,7 +119,7 @@ def test_terminated_training_is_finished(lab: Lab) -> None:
 
 
 def test_a_run_that_is_active_is_used_and_left_open(tmp_path: Path, lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.ignite import LuxmeterHandler
+    from luxmeter.experiment.integrations.ignite import LuxmeterHandler
 
     trainer, *_ = engines()
     with lab.create_run("outer", params={"a": {"b": 1}}) as run, activate(run):
@@ -135,7 +135,7 @@ def test_a_run_that_is_active_is_used_and_left_open(tmp_path: Path, lab: Lab) ->
 
 
 def test_every_zero_is_refused() -> None:
-    from luxmeter.experiment.callbacks.ignite import LuxmeterHandler
+    from luxmeter.experiment.integrations.ignite import LuxmeterHandler
 
     with pytest.raises(UsageError, match="log-every"):
         LuxmeterHandler().attach(engines()[0], every=0)

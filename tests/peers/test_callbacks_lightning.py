@@ -60,7 +60,7 @@ def only_run(lab: Lab) -> Run:
 
 
 def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from luxmeter.experiment.callbacks.lightning import LuxmeterCallback
+    from luxmeter.experiment.integrations.lightning import LuxmeterCallback
 
     monkeypatch.setenv("PL_GLOBAL_SEED", "7")
     callback = LuxmeterCallback("lines", lab=lab, quiet=True)
@@ -85,7 +85,7 @@ def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab, monkeypatch: pytest.
 
 
 def test_an_exception_is_the_runs_end_and_is_not_swallowed(tmp_path: Path, lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.lightning import LuxmeterCallback
+    from luxmeter.experiment.integrations.lightning import LuxmeterCallback
 
     with pytest.raises(RuntimeError, match="step went wrong"):
         trainer(tmp_path, callbacks=[LuxmeterCallback(lab=lab, quiet=True)], logger=False).fit(
@@ -97,7 +97,7 @@ def test_an_exception_is_the_runs_end_and_is_not_swallowed(tmp_path: Path, lab: 
 
 
 def test_inside_an_experiment_fit_and_test_are_one_run(tmp_path: Path, lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.lightning import LuxmeterCallback
+    from luxmeter.experiment.integrations.lightning import LuxmeterCallback
 
     with lux.Experiment("whole", {"lr": 0.3, "data": "ones"}, lab=lab, quiet=True) as exp:
         csv = pl.loggers.CSVLogger(tmp_path)
@@ -113,7 +113,7 @@ def test_inside_an_experiment_fit_and_test_are_one_run(tmp_path: Path, lab: Lab)
 
 
 def test_the_logger_alone(tmp_path: Path, lab: Lab) -> None:
-    from luxmeter.experiment.callbacks.lightning import LuxmeterLogger
+    from luxmeter.experiment.integrations.lightning import LuxmeterLogger
 
     trainer(tmp_path, logger=LuxmeterLogger("alone", lab=lab, quiet=True)).fit(Line(), data())
     run = only_run(lab)
@@ -133,7 +133,7 @@ def test_the_other_name_of_the_package_has_classes_of_its_own(tmp_path: Path) ->
         f"import sys; sys.path.append({str(Path(__file__).parent)!r})\n"
         "import cpu_torchvision\n"
         "import pytorch_lightning as pl\n"
-        "from luxmeter.experiment.callbacks.lightning import LuxmeterCallback\n"
+        "from luxmeter.experiment.integrations.lightning import LuxmeterCallback\n"
         "assert issubclass(LuxmeterCallback, pl.Callback)"
     )
     done = subprocess.run(

@@ -68,7 +68,7 @@ def fill(uri: str, folder: Path) -> None:
 
 
 def imported(lab: Lab, uri: str, **options: Any) -> list[str]:
-    from luxmeter.experiment.interop.mlflow_import import import_runs
+    from luxmeter.experiment.transfer.mlflow import import_runs
 
     return import_runs(lab, uri, **options)
 

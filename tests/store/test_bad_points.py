@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import luxmeter as lux
 from luxmeter.errors import UsageError
-from luxmeter.experiment.interop.imported_run import ImportedRun, write_imported
+from luxmeter.experiment.transfer.imported_run import ImportedRun, write_imported
 from luxmeter.files import read_json
 from luxmeter.store import Lab
 from luxmeter.store.points import Summary, to_batch

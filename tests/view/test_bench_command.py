@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case, Operators
-from luxmeter.operators.rows import load_benchmark
+from luxmeter.operators.results import load_benchmark
 from luxmeter.signature import describe
 from luxmeter.view.cli import build_app
 

@@ -20,15 +20,15 @@ from made_runs import make_run
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError, LuxmeterWarning, StoreError
-from luxmeter.experiment.kept.explain import diff_runs
-from luxmeter.experiment.kept.repeats import find_repeats
-from luxmeter.experiment.kept.runs import find_run
-from luxmeter.experiment.kept.viewer import ExperimentViewer
+from luxmeter.experiment.compare.explain import diff_runs
+from luxmeter.experiment.compare.repeats import find_repeats
+from luxmeter.experiment.query.runs import find_run
+from luxmeter.experiment.query.viewer import ExperimentViewer
 from luxmeter.store import Image, Lab, Run, layout
 from luxmeter.view.cli import build_app
 from luxmeter.view.pages import plots
-from luxmeter.view.run_diff import write_diff
 from luxmeter.view.text.run import write_page
+from luxmeter.view.text.run_diff import write_diff
 
 
 def make_lab(folder: Path) -> tuple[Lab, str, list[str]]:
@@ -65,7 +65,7 @@ def make_lab(folder: Path) -> tuple[Lab, str, list[str]]:
     victim.put_file("ending.json", json.dumps({"format": 1, "exit_code": 0, "signal": None}))
     (victim.folder / "logs").mkdir()
     (victim.folder / "logs" / "output.log").write_text("epoch 1\nepoch 2\n")
-    from luxmeter.experiment.recording.watch_files import to_batch
+    from luxmeter.experiment.capture.watch_files import to_batch
     from luxmeter.store.records import FileChange
 
     weights = victim.put_blob(b"weights")

@@ -55,7 +55,7 @@ def package(name: str, text: str) -> str:
     return str(folder.parent.absolute())
 
 
-CALLS = "import luxmeter.calls.session as s, luxmeter.calls.patch as p\ndef fails(*a, **k): raise {error}\n"
+CALLS = "import luxmeter.calls.session as s, luxmeter.calls.patching.patcher as p\ndef fails(*a, **k): raise {error}\n"
 FAILURES = {
     "a torch that cannot be traced": ("stub", ""),
     "a broken dependency": ("stub and arrow", ""),

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
+from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.store import Image, Lab
 from luxmeter.view.cli import build_app
 

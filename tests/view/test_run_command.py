@@ -254,7 +254,7 @@ def test_random_state_of_what_the_program_imports() -> None:
     kept = Lab.open().find("s")
     Path("again.py").write_text(
         "import sys, random, numpy, torch\n"
-        "from luxmeter.experiment.randomness import start_state\n"
+        "from luxmeter.experiment.seed import start_state\n"
         "from luxmeter.store import Lab\nstart_state.restore(Lab.open().find('s').random_state)\n"
         "print(random.random(), numpy.random.rand(), torch.rand(1).item())\n"
     )

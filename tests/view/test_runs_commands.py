@@ -181,7 +181,7 @@ def test_diff(lab: Lab, command: Any) -> None:
 
 
 def test_diff_of_benchmarks(lab: Lab, command: Any) -> None:
-    from luxmeter.operators.rows import BenchResult, Row
+    from luxmeter.operators.results import BenchResult, Row
 
     for name, scale in (("a", 1.0), ("b", 3.0)):
         times = tuple(scale * (1e-5 + i * 1e-9) for i in range(30))
@@ -247,7 +247,7 @@ def test_rm_and_back(lab: Lab, command: Any) -> None:
 def test_gc_forgets_the_snapshots_of_removed_runs_and_nothing_else(lab: Lab, command: Any) -> None:
     import subprocess
 
-    from luxmeter.experiment.recording.snapshot import git_snapshot
+    from luxmeter.experiment.capture.snapshot import git_snapshot
 
     def git(*words: str) -> str:
         who = ["-c", "user.name=T", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
@@ -288,7 +288,7 @@ def test_export_and_import(lab: Lab, command: Any, tmp_path: Path, monkeypatch: 
 
 def test_import_tensorboard(lab: Lab, command: Any) -> None:
     pytest.importorskip("tensorboard")
-    from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
+    from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 
     files = TensorBoardFiles("logs/one")
     files.log({"loss": 0.5}, step=3)

@@ -4,7 +4,7 @@ from luxmeter.calls.cost import CostReport
 from luxmeter.calls.device import Device
 from luxmeter.calls.options import TraceOptions
 from luxmeter.calls.records import CallableWords, SignatureWords
-from luxmeter.calls.results import TraceResult, load_trace
+from luxmeter.calls.result import TraceResult, load_trace
 from luxmeter.calls.session import Trace, active, start, stop, trace
 from luxmeter.calls.table import CallTable, Row
 from luxmeter.calls.tree import CallTree

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from luxmeter.calls.formats import format_of
-from luxmeter.calls.part import Part as Part
-from luxmeter.calls.part import first_ns, part_of
-from luxmeter.calls.reading import Numbers
+from luxmeter.calls.reader import Numbers
 from luxmeter.calls.records import RAISED
-from luxmeter.calls.results import TraceResult
+from luxmeter.calls.result import TraceResult
 from luxmeter.calls.session import Trace
 from luxmeter.calls.table import BY
 from luxmeter.calls.tree import CallTree
+from luxmeter.calls.window import Part as Part
+from luxmeter.calls.window import first_ns, part_of
 from luxmeter.errors import TraceError, UsageError, suggestion
 from luxmeter.views import view
 

@@ -14,7 +14,7 @@ from luxmeter.supported import check_torch, numbers_of, version_of
 from luxmeter.torch_extra import has_torch, needs_torch, require_torch
 
 if TYPE_CHECKING:
-    from luxmeter.calls.patch import Framework
+    from luxmeter.calls.patching.patcher import Framework
 
 AUTO = "auto"  # torch, and MindSpore once the program has imported it
 NAMES = ("torch", "mindspore")
@@ -104,14 +104,14 @@ def _check(name: str) -> None:
 
 def _torch(also: Sequence[str]) -> Framework:
     check_torch()
-    from luxmeter.calls.targets.torch_stand_ins import TorchFramework
+    from luxmeter.calls.targets.torch.stand_ins import TorchFramework
 
     return TorchFramework(also)
 
 
 def _mindspore(also: Sequence[str]) -> Framework:
     import_mindspore()
-    from luxmeter.calls.targets.mindspore_stand_ins import MindSporeFramework
+    from luxmeter.calls.targets.mindspore.stand_ins import MindSporeFramework
 
     return MindSporeFramework(also)
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from time import perf_counter_ns, time_ns
 from typing import Any
 
-from luxmeter.calls import frameworks, patch
+from luxmeter.calls import frameworks
 from luxmeter.calls.core import load as load_core
+from luxmeter.calls.patching import patcher
 from luxmeter.calls.records import CALL, CallableWords
 
 
@@ -56,7 +57,7 @@ class Listener:
         # Its stand-ins are used, its recording never started: they pass straight on to what times the call.
         self._recorder = load_core(None)[0].Recorder(signatures=False)
         self._local = threading.local()
-        self._patcher = patch.Patcher(self, self, only=tuple(only), skip=tuple(skip), framework=framework)  # type: ignore[arg-type]
+        self._patcher = patcher.Patcher(self, self, only=tuple(only), skip=tuple(skip), framework=framework)  # type: ignore[arg-type]
         self.running = False
 
     def start(self) -> Listener:

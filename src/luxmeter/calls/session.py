@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import pyarrow as pa
 
 from luxmeter import ranks
-from luxmeter.calls import children, cost, device, folders
+from luxmeter.calls import cost, device, layout, processes
 from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.budget import Budget
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.decorator import F, traced
+from luxmeter.calls.describe import Words, describer
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
-from luxmeter.calls.results import TraceResult
+from luxmeter.calls.result import TraceResult
 from luxmeter.calls.sections import Section
-from luxmeter.calls.spill import Spill
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
 from luxmeter.calls.tree import CallTree
-from luxmeter.calls.words import Words, describer
+from luxmeter.calls.writer import Spill
 from luxmeter.errors import TraceError, warn_once
 from luxmeter.supported import newer_than_tested, version_of
 
@@ -56,7 +56,7 @@ class Trace:
         self._started_ns = self._stopped_ns = 0
         self._setup_ns = preparing_ns  # to put the stand-ins in place and to take them out
         self._started_at = 0.0
-        self._token: children.Token | None = None
+        self._token: processes.Token | None = None
         self._result: TraceResult | None = None
 
     # -- start and stop
@@ -138,7 +138,7 @@ class Trace:
         self._recorder.sample(options.sample)
         self._words.attach(self._recorder)
         if options.framework is not None:
-            from luxmeter.calls.patch import Patcher
+            from luxmeter.calls.patching.patcher import Patcher
 
             self._patcher = Patcher(
                 self._recorder,
@@ -152,8 +152,8 @@ class Trace:
         self._cost = cost.measure(self._core, hooks=hooks, **modes)
         place = ranks.place()
         if self._token is None:
-            self.folder, self._owns_folder = folders.make(options, place)
-            self._token = children.Token.of(self.folder, options, place.rank)
+            self.folder, self._owns_folder = layout.make(options, place)
+            self._token = processes.Token.of(self.folder, options, place.rank)
         else:
             self.folder = Path(self._token.folder)
         self._words.token = self._token
@@ -161,7 +161,7 @@ class Trace:
 
     def _open_spill(self) -> Spill:
         assert self.folder is not None and self._token is not None
-        process = folders.make_process(self.folder, self._token.rank)
+        process = layout.make_process(self.folder, self._token.rank)
         room = self.options.max_pending // 2 if self.options.lossless else None
         self._spill = Spill(process, self._recorder, self._words, tick=self._on_tick, room=room)
         return self._spill
@@ -191,7 +191,7 @@ class Trace:
         spill.finish(self._end)
         self._trouble = spill.trouble
         if not self._child and self.folder is not None:
-            folders.mark_stopped(self.folder)
+            layout.mark_stopped(self.folder)
 
     def _abandon(self) -> None:
         global _active
@@ -201,7 +201,7 @@ class Trace:
                 self._spill.finish(None)
                 self._spill = None
             if self._owns_folder and self.folder is not None:
-                folders.remove(self.folder)
+                layout.remove(self.folder)
             self.folder = None
 
     def _end(self) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class Trace:
 
     def coverage(self) -> Coverage:
         """Which public callables of the framework are seen, which not, and why."""
-        from luxmeter.calls.patch import coverage
+        from luxmeter.calls.patching.patcher import coverage
 
         if self._patcher is not None:
             return cast(Coverage, self._patcher.coverage())
@@ -342,7 +342,7 @@ class Trace:
         self._words.on_thread(number)
         if self._child and self._spill is None and self.running:
             self._open_spill().start()
-            children.at_process_end(self.finish_child)
+            processes.at_process_end(self.finish_child)
 
     def _on_chunk(self) -> None:
         if self._spill is not None:
@@ -351,7 +351,7 @@ class Trace:
 
     def _on_tick(self) -> None:
         """From the writer, a few times a second."""
-        if self._child and self.folder is not None and folders.is_stopped(self.folder):
+        if self._child and self.folder is not None and layout.is_stopped(self.folder):
             self._recorder.pause()
         if self.running:
             elapsed_ns = self._core.now_ns() - self._started_ns
@@ -385,9 +385,9 @@ def trace(**settings: Unpack[TraceSettings]) -> Trace:
     options = make_options(settings)
     begun_ns = time.perf_counter_ns()
     if options.framework is not None:
-        from luxmeter.calls import patch
+        from luxmeter.calls.patching import patcher
 
-        patch.prepare(options.framework)  # what only the first start of a process has to do
+        patcher.prepare(options.framework)  # what only the first start of a process has to do
     return Trace(options, preparing_ns=time.perf_counter_ns() - begun_ns)
 
 
@@ -408,7 +408,7 @@ def active() -> Trace | None:
     return _active
 
 
-def start_in_child(token: children.Token | None) -> Trace | None:
+def start_in_child(token: processes.Token | None) -> Trace | None:
     """In a spawned process: join the trace of the parent. None if there is none to join."""
     if token is None or _active is not None or not Path(token.folder).is_dir():
         return None
@@ -426,7 +426,7 @@ def finish_child() -> None:
 def _after_fork() -> None:
     global _lock, _active
     _lock = threading.RLock()
-    children.forget_held()
+    processes.forget_held()
     if _active is not None and not _active.after_fork():
         _active = None
 
@@ -434,12 +434,12 @@ def _after_fork() -> None:
 def _at_exit() -> None:
     if _active is not None:
         (_active.finish_child if _active._child else _active.stop)()
-    folders.remove_temporary()
+    layout.remove_temporary()
 
 
 os.register_at_fork(
-    before=lambda: children.hold(_active._spill if _active is not None else None),
-    after_in_parent=children.release_held,
+    before=lambda: processes.hold(_active._spill if _active is not None else None),
+    after_in_parent=processes.release_held,
     after_in_child=_after_fork,
 )
 atexit.register(_at_exit)

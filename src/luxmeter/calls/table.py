@@ -15,7 +15,7 @@ from luxmeter.calls.tree import parents
 from luxmeter.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
-    from luxmeter.calls.reading import Recording
+    from luxmeter.calls.reader import Recording
     from luxmeter.render.table import Table
 
 Numbers = npt.NDArray[Any]

@@ -13,7 +13,7 @@ from luxmeter.calls.records import FIRST, INSIDE, RAISED, SPANNED
 from luxmeter.calls.table import ADDED_UP, CallTable, Named, Row, chosen_events, namer
 
 if TYPE_CHECKING:
-    from luxmeter.calls.reading import Recording, TotalsRow
+    from luxmeter.calls.reader import Recording, TotalsRow
 
 Numbers = npt.NDArray[Any]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from luxmeter.calls.records import OWN
 
 if TYPE_CHECKING:
-    from luxmeter.calls.reading import Recording
+    from luxmeter.calls.reader import Recording
 
 Numbers = npt.NDArray[Any]
 

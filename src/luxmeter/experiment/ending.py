@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.described import Described, told_apart
-from luxmeter.experiment.kept.diff import ABSENT, Change, RunDiff
+from luxmeter.experiment.compare.diff import ABSENT, Change, RunDiff
 from luxmeter.files import write_file
 from luxmeter.literal import show
 from luxmeter.store import Run

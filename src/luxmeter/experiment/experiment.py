@@ -14,15 +14,15 @@ from typing import Any, TypeVar, Unpack
 
 from luxmeter import ranks
 from luxmeter.errors import UsageError
-from luxmeter.experiment import ending, open_experiments
-from luxmeter.experiment.experiment_folder import ExperimentFolder, folder_of
-from luxmeter.experiment.experiment_options import ExperimentSettings, listed, make_options
-from luxmeter.experiment.experiment_params import plain_params, several
-from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
+from luxmeter.experiment import ending, running, signals
+from luxmeter.experiment.capture import redaction
+from luxmeter.experiment.capture.capture import Recording
+from luxmeter.experiment.capture.keycode import KeyCode, keycode_of
+from luxmeter.experiment.folder import ExperimentFolder, folder_of
+from luxmeter.experiment.given import plain_params, several
 from luxmeter.experiment.lineage import forgiving, in_environment, note_child, parent_of, same_lab
-from luxmeter.experiment.recording import secrecy, signals
-from luxmeter.experiment.recording.keycode import KeyCode, keycode_of
-from luxmeter.experiment.recording.recording import Recording
+from luxmeter.experiment.options import ExperimentSettings, listed, make_options
+from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
 from luxmeter.store import Lab, Run, RunWriter, activate
 from luxmeter.store.records import ENDING, FILES_FOLDER, Ending
@@ -102,7 +102,7 @@ class Experiment:
     def start_exp(self) -> Experiment:
         """Begin the run. Without end_exp() it ends with the program, whatever way that ends."""
         self._start()
-        self._leave.enter_context(open_experiments.listening_for_exit())
+        self._leave.enter_context(running.listening_for_exit())
         return self
 
     def _start(self) -> None:
@@ -120,7 +120,7 @@ class Experiment:
             self._folder = ExperimentFolder(self._place)
         else:
             self._parts.clear()  # of a run before this one
-        outer = open_experiments.claim()
+        outer = running.claim()
         if outer is not None and same_lab(self._options.lab, outer._lab):
             self._take_over(outer)
         else:
@@ -173,7 +173,7 @@ class Experiment:
         self._params = plain_params(params)
         self._has_params = True
         if self._run is not None:
-            self._run.set_params(secrecy.hide_params(self._params))
+            self._run.set_params(redaction.hide_params(self._params))
 
     def note(self, text: str) -> None:
         """Write a note on the run, in place of the one it has."""
@@ -262,7 +262,7 @@ class Experiment:
         parent = parent_of(options.parent, lab)
         run = lab.create_run(
             self.name,
-            params=secrecy.hide_params(self._params),
+            params=redaction.hide_params(self._params),
             tags=listed(options.tags),
             parent=parent.id if parent else None,
         )
@@ -291,7 +291,7 @@ class Experiment:
         if parent is not None:
             note_child(parent.folder, run.id)
         params = self._params if self._has_params else None
-        open_experiments.adopt(run, self.name, params, outer.given, parent=parent.id if parent else None)
+        running.adopt(run, self.name, params, outer.given, parent=parent.id if parent else None)
         self.name = run.name
         if self._options.tags:
             run.marks.tag(*listed(self._options.tags))
@@ -311,10 +311,10 @@ class Experiment:
             self._folder.note_start(run)
         if self._options.tensorboard is not None:
             self._board = TensorBoardFiles(Path(self._options.tensorboard))
-            self._board.set_params(secrecy.hide_params(self._params))
+            self._board.set_params(redaction.hide_params(self._params))
         self._leave = contextlib.ExitStack()
-        self._leave.callback(open_experiments.remove, self)
-        open_experiments.add(self)
+        self._leave.callback(running.remove, self)
+        running.add(self)
         self._leave.callback(signals.remove, self._end_by_signal)
         signals.add(self._end_by_signal)
         self._leave.enter_context(in_environment(run.folder))

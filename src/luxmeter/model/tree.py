@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.model.module_paths import Places, first_places
 from luxmeter.model.passes import Pass
-from luxmeter.model.places import Places, first_places
 from luxmeter.model.records import ModelCost, ModuleCost, OperatorCost, UnknownOperator
 from luxmeter.model.watch import CallNode
 

@@ -196,7 +196,7 @@ def load_operators(path: str | Path) -> Operators:
         ) from error
     head = _head(first)
     if head is None:
-        from luxmeter.operators.foreign import load_foreign
+        from luxmeter.operators.foreign.load import load_foreign
 
         captured = load_foreign(path)
         if captured.problems:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter import verdict
-from luxmeter.operators.rows import MEASURED, BenchResult, Row, load_benchmark
+from luxmeter.operators.results import MEASURED, BenchResult, Row, load_benchmark
 from luxmeter.render.table import NUMBER, SHARE, Column, Table
 
 _IDENTITY = ("op", "kernel", "signature", "scale", "dtype", "backend", "mode", "device", "threads")

@@ -17,7 +17,15 @@ from luxmeter.isolate import Pool
 from luxmeter.operators.backends import preload_of
 from luxmeter.operators.jobs import Job
 from luxmeter.operators.options import BenchOptions
-from luxmeter.operators.rows import MEASURED, BenchResult, Row, load_benchmark, row_of, unscaled, with_speedup
+from luxmeter.operators.results import (
+    MEASURED,
+    BenchResult,
+    Row,
+    load_benchmark,
+    row_of,
+    unscaled,
+    with_speedup,
+)
 from luxmeter.progress import track
 
 _SHORTEST_S = 0.02  # of measuring, even when the budget is spent (less if there are very many cases)

@@ -23,7 +23,7 @@ from luxmeter.operators.dtypes import dtype_named
 from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import Job, aten_kernel_jobs, onnx_kernel_jobs
 from luxmeter.operators.options import BenchOptions
-from luxmeter.operators.rows import BenchResult
+from luxmeter.operators.results import BenchResult
 from luxmeter.supported import check_torch
 
 ModelLike: TypeAlias = str | Callable[..., Any]

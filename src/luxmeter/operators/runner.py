@@ -9,7 +9,7 @@ from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import check, jobs_of
 from luxmeter.operators.options import BenchOptions, BenchSettings
-from luxmeter.operators.rows import BenchResult
+from luxmeter.operators.results import BenchResult
 from luxmeter.supported import check_torch
 
 

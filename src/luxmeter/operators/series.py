@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from luxmeter.operators.rows import BenchResult, Row
+    from luxmeter.operators.results import BenchResult, Row
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from luxmeter.calls import load_trace
 from luxmeter.calls.export import Part, check_what, write
 from luxmeter.calls.formats import format_of
-from luxmeter.calls.part import part_of
+from luxmeter.calls.window import part_of
 from luxmeter.render.json_text import print_json
 from luxmeter.render.table import terminal_width
 from luxmeter.store import Lab

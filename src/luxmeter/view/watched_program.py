@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.experiment import open_experiments
+from luxmeter.experiment import running
 from luxmeter.experiment.experiment import Experiment
 from luxmeter.experiment.params.command_line import params_of
 from luxmeter.store.records import Ending
@@ -39,7 +39,7 @@ class Watched:
         )
         experiment.given = given
         experiment.__enter__()
-        open_experiments.offer(experiment, keeps_name=request.is_named)
+        running.offer(experiment, keeps_name=request.is_named)
         watched = Watched(experiment)
         for framework in ("numpy", "torch"):
             if framework not in sys.modules:
@@ -49,7 +49,7 @@ class Watched:
 
     def ended(self, error: BaseException | None) -> None:
         """The program has run; what it registered for its exit is still to come, and belongs to the run."""
-        open_experiments.program_ended(Ending() if error is None else Ending.of(error))
+        running.program_ended(Ending() if error is None else Ending.of(error))
 
     def _note_random(self) -> None:
         if self._experiment.is_here():

@@ -11,7 +11,7 @@ import torch
 
 import luxmeter.model.plainnet as plainnet
 from luxmeter.errors import UsageError
-from luxmeter.model.analyze import analyze
+from luxmeter.model.analysis import analyze
 from luxmeter.model.plainnet import BLOCKS, PlainNetBasicBlockClass, create_blocks_from_str
 
 SAMPLES = {

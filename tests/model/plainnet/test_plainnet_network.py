@@ -12,7 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from luxmeter.errors import UsageError
-from luxmeter.model.analyze import analyze
+from luxmeter.model.analysis import analyze
 from luxmeter.model.plainnet import PlainNet, structure_from_info, with_se
 
 PUBLISHED = json.loads((Path(__file__).parent / "published.json").read_text())["networks"]

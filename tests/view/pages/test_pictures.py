@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from luxmeter.errors import UsageError
-from luxmeter.operators.rows import BenchResult, Row, with_speedup
+from luxmeter.operators.results import BenchResult, Row, with_speedup
 from luxmeter.operators.series import series_of
 
 

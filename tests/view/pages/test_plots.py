@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.interop.tensorboard_files import TensorBoardFiles
-from luxmeter.experiment.kept.repeat_stats import estimate
+from luxmeter.experiment.compare.repeat_stats import estimate
+from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.render.curves import MOST_POINTS, Axis, Line, smooth, thinned
 from luxmeter.render.figures import ticks_of
 from luxmeter.render.sparkline import sparkline

@@ -26,7 +26,7 @@ from luxmeter.experiment.data.loader_plan import (
     set_sampler_state,
     unpack,
 )
-from luxmeter.experiment.randomness.rng_state import preserved_cpu_rng, stable_seed
+from luxmeter.experiment.seed.rng_state import preserved_cpu_rng, stable_seed
 
 T_co = TypeVar("T_co", covariant=True)
 

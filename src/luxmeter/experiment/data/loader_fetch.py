@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
 
-from luxmeter.experiment.randomness.rng_state import seed_everything, stable_seed
+from luxmeter.experiment.seed.rng_state import seed_everything, stable_seed
 
 
 class Ticket(NamedTuple):

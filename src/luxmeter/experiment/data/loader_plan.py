@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from luxmeter.experiment.data.loader_fetch import Ticket
-from luxmeter.experiment.randomness.rng_state import (
+from luxmeter.experiment.seed.rng_state import (
     generator_state,
     get_rng_state,
     is_generator,

@@ -223,7 +223,7 @@ class PlainNetBasicBlockClass(nn.Module):
             return self.from_call(self.call(), str(self), replace(self.options, no_create=False)).eval()
 
     def _counted(self, resolution: int) -> ModelCost:
-        from luxmeter.model.analyze import analyze  # here: building a network does not need it
+        from luxmeter.model.analysis import analyze  # here: building a network does not need it
 
         size = (1, self.in_channels, resolution, resolution)
         return analyze(self._on_meta(), input_size=size, backward=False)

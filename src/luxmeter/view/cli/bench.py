@@ -11,7 +11,7 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.operators.rows import BenchResult
+    from luxmeter.operators.results import BenchResult
 
 _SPECS = (".yaml", ".yml", ".toml")
 _EXAMPLE = (
@@ -135,7 +135,7 @@ def _mini(sources: list[str], chosen_here: set[str], **settings: Any) -> BenchRe
 
 def _check_outputs(out: list[Path], plot: str) -> None:
     """Refuse what cannot be written before measuring for an hour."""
-    from luxmeter.operators.rows import FORMATS
+    from luxmeter.operators.results import FORMATS
 
     for path in out:
         if path.suffix.lower() not in FORMATS:

@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines: path -> text."),
     ) -> None:
         """List the source files of a run, or print one as it was."""
-        from luxmeter.experiment.kept import source_code
-        from luxmeter.experiment.kept.runs import find_run
+        from luxmeter.experiment.query import source_code
+        from luxmeter.experiment.query.runs import find_run
         from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import one_line
         from luxmeter.render.table import BYTES, Column, Table

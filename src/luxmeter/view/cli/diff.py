@@ -12,7 +12,7 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.calls.difference import Difference, Kind
+    from luxmeter.calls.diff import Difference, Kind
 
 
 def register(app: typer.Typer) -> None:
@@ -66,10 +66,10 @@ def _kind(a: str, b: str, what: str) -> str:
 
 
 def _diff_runs(a: str, b: str, *, metric: str, full: bool, system: bool, as_json: bool) -> None:
-    from luxmeter.experiment.kept.explain import diff_runs
-    from luxmeter.experiment.kept.runs import find_run
+    from luxmeter.experiment.compare.explain import diff_runs
+    from luxmeter.experiment.query.runs import find_run
     from luxmeter.render.json_text import print_json
-    from luxmeter.view.run_diff import as_record, write_diff
+    from luxmeter.view.text.run_diff import as_record, write_diff
 
     one, two = find_run(a), find_run(b)
     traced = all(list((run.folder / "calls").glob("*/trace.json")) for run in (one, two))
@@ -102,7 +102,7 @@ def _diff_traces(
     a: str, b: str, *, by: str, smallest: float, top: int, show_all: bool, as_json: bool
 ) -> None:
     from luxmeter.calls import load_trace
-    from luxmeter.calls.difference import difference
+    from luxmeter.calls.diff import difference
     from luxmeter.render.json_text import print_json
 
     found = difference(load_trace(_trace_of(a)), load_trace(_trace_of(b)), by=by, smallest=smallest)

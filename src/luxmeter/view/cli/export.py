@@ -19,8 +19,8 @@ def register(app: typer.Typer) -> None:
         ),
     ) -> None:
         """Write a whole run (metrics, code, kept files, logs) to a file that luxmeter import takes."""
-        from luxmeter.experiment.again.transport import export_run
-        from luxmeter.experiment.kept.runs import find_run
+        from luxmeter.experiment.query.runs import find_run
+        from luxmeter.experiment.transfer.archive import export_run
 
         found = find_run(run)
         target = export_run(found, out or Path(f"{found.id}.tar.zst"))

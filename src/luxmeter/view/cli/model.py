@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         ),
     ) -> None:
         """What a model costs: parameters, MACs, FLOPs, memory, and on request latency. Nothing is computed otherwise."""
-        from luxmeter.model.analyze import analyze
+        from luxmeter.model.analysis import analyze
 
         given = _inputs(inputs)
         options: dict[str, Any] = {

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show or write a run's note."""
-        from luxmeter.experiment.kept.runs import find_run
+        from luxmeter.experiment.query.runs import find_run
         from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import plain
 

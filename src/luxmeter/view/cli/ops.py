@@ -69,7 +69,7 @@ def operators_from(source: str) -> Operators:
         return load_trace(_trace_folder(source)).operators()
     if is_operators_file(path):
         return load_operators(path)
-    from luxmeter.operators.foreign import load_foreign
+    from luxmeter.operators.foreign.load import load_foreign
 
     captured = load_foreign(path)
     if captured.problems:

@@ -100,7 +100,7 @@ def _chosen(references: list[str], where: str) -> list[Any]:
 def _save_images(folder: Path, into: Path | None) -> None:
     if into is None:
         return
-    from luxmeter.experiment.interop.tensorboard_files import save_images
+    from luxmeter.experiment.transfer.tensorboard import save_images
 
     written = save_images(folder, into)
     sys.stdout.write(f"wrote {len(written)} pictures below {into}\n")

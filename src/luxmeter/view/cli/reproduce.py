@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from luxmeter.experiment.again.again import Again
-    from luxmeter.experiment.again.reproduction import Reproduction
+    from luxmeter.experiment.reproduce.match import Reproduction
+    from luxmeter.experiment.reproduce.rerun import Again
     from luxmeter.store import Run
 
 
@@ -41,9 +41,9 @@ def register(app: typer.Typer) -> None:
 
         Ends with 0 if it came out the same bit by bit or within the tolerance, with 1 if not.
         """
-        from luxmeter.experiment.again.again import run_again
-        from luxmeter.experiment.again.reproduction import compare_runs
-        from luxmeter.experiment.kept.runs import find_run, lab_of
+        from luxmeter.experiment.query.runs import find_run, lab_of
+        from luxmeter.experiment.reproduce.match import compare_runs
+        from luxmeter.experiment.reproduce.rerun import run_again
         from luxmeter.render.json_text import print_json
 
         first = find_run(run)
@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _show(first: Run, again: Again, found: Reproduction, *, kept: bool) -> None:
-    from luxmeter.experiment.again.reproduction import code_differs
+    from luxmeter.experiment.reproduce.match import code_differs
     from luxmeter.render.plain import one_line
     from luxmeter.render.table import NUMBER, Column, Table
 

@@ -11,8 +11,8 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.experiment.kept.run_query import Question
-    from luxmeter.experiment.kept.runs import Runs
+    from luxmeter.experiment.query.conditions import Question
+    from luxmeter.experiment.query.runs import Runs
 
 _SHOWN = 50
 
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """List runs, newest first. Fields: id name state note host tag created duration param.NAME metric.NAME."""
-        from luxmeter.experiment.kept.runs import runs as find
+        from luxmeter.experiment.query.runs import runs as find
 
         both = None if every else archived
         count = limit if limit is not None else (None if as_json or group else _SHOWN + 1)
@@ -68,7 +68,7 @@ def register(app: typer.Typer) -> None:
 
 def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
     from luxmeter.render.json_text import print_json
-    from luxmeter.view.run_words import default_columns, print_rows
+    from luxmeter.view.text.runs import default_columns, print_rows
 
     rows = found.rows
     if as_json:
@@ -87,8 +87,8 @@ def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
 
 
 def _print_groups(found: Runs, as_json: bool) -> None:
-    from luxmeter.experiment.kept.repeat_tables import repeat_table
-    from luxmeter.experiment.kept.repeats import group_runs
+    from luxmeter.experiment.compare.repeat_tables import repeat_table
+    from luxmeter.experiment.compare.repeats import group_runs
     from luxmeter.render.json_text import print_json
 
     table = repeat_table(group_runs(found.in_full()))
@@ -101,7 +101,7 @@ def _print_groups(found: Runs, as_json: bool) -> None:
 
 
 def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
-    from luxmeter.experiment.kept.viewer import ExperimentViewer
+    from luxmeter.experiment.query.viewer import ExperimentViewer
     from luxmeter.render.json_text import print_json
     from luxmeter.render.table import NUMBER, Column, Table
 
@@ -124,7 +124,7 @@ def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
 
 def _question(where: str, params: list[str]) -> Question | None:
     """The filter and the parameters that must be equal."""
-    from luxmeter.experiment.kept.run_query import Question, all_of, equals
+    from luxmeter.experiment.query.conditions import Question, all_of, equals
     from luxmeter.literal import parse
     from luxmeter.store.query import parse_filter
 

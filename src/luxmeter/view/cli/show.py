@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
         if path.is_file() and path.suffix == ".json":
             _show_benchmark(path, as_json)
             return
-        from luxmeter.experiment.kept.runs import find_run
+        from luxmeter.experiment.query.runs import find_run
         from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import plain
         from luxmeter.view.text.run import write_page
@@ -52,7 +52,7 @@ def _show_trace(path: Path, as_json: bool) -> None:
 
 
 def _show_benchmark(path: Path, as_json: bool) -> None:
-    from luxmeter.operators.rows import load_benchmark
+    from luxmeter.operators.results import load_benchmark
     from luxmeter.render.json_text import print_json
 
     found = load_benchmark(path)

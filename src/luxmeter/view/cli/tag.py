@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show, add or remove a run's tags. A tag names its newest run in every command."""
-        from luxmeter.experiment.kept.runs import find_run
+        from luxmeter.experiment.query.runs import find_run
         from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import one_line
 

@@ -92,7 +92,7 @@ def register(app: typer.Typer) -> None:
                 raise UsageError(
                     "no-script", "There is nothing to trace.", "Name a script, or a module with -m."
                 )
-            from luxmeter.calls.patch import coverage as all_seen
+            from luxmeter.calls.patching.patcher import coverage as all_seen
 
             sys.stdout.write(f"{all_seen('torch' if has_torch() else 'mindspore')}\n")
         else:

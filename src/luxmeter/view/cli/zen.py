@@ -133,7 +133,7 @@ def structure_text(given: str) -> str:
 
 def facts_of(net: nn.Module, size: tuple[int, ...]) -> dict[str, int | str]:
     """Parameters and multiply-adds of one image, and the structure of a PlainNet."""
-    from luxmeter.model.analyze import analyze
+    from luxmeter.model.analysis import analyze
     from luxmeter.model.plainnet import PlainNet
 
     cost = analyze(net, input_size=(1, *size[1:]), backward=False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.files import write_file
-from luxmeter.operators.rows import BenchResult
+from luxmeter.operators.results import BenchResult
 from luxmeter.operators.series import Series, series_of, speedups_of
 
 _MOST_LINES = 12  # of one picture; more cannot be told apart

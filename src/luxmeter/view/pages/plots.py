@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.kept import curves
-from luxmeter.experiment.kept.curves import Band
+from luxmeter.experiment.compare import curves
+from luxmeter.experiment.compare.curves import Band
 from luxmeter.files import write_file
 from luxmeter.render.curves import Chart, Parallel, thinned
 

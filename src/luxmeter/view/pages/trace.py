@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from luxmeter.calls.part import Part, typical_step
-from luxmeter.calls.results import TraceResult
+from luxmeter.calls.result import TraceResult
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.tree import CallTree
+from luxmeter.calls.window import Part, typical_step
 from luxmeter.render.page import Bar, Flame, Table, Timeline, page
 
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick

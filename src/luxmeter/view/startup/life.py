@@ -15,9 +15,9 @@ from typing import IO
 
 from luxmeter import ranks
 from luxmeter.calls import Trace, TraceResult, active, export, start
-from luxmeter.calls.children import Token
 from luxmeter.calls.formats import is_file_name
 from luxmeter.calls.options import TraceSettings
+from luxmeter.calls.processes import Token
 from luxmeter.calls.session import start_in_child
 from luxmeter.errors import LuxmeterError, TraceError, UsageError
 from luxmeter.render.table import terminal_width

@@ -12,7 +12,7 @@ from luxmeter.render.sparkline import sparkline
 from luxmeter.render.table import NUMBER, Column, Table
 from luxmeter.store import Run, records
 from luxmeter.store.rows import flatten
-from luxmeter.view.run_words import value_words, when_words
+from luxmeter.view.text.runs import value_words, when_words
 
 _MOST_FILES, _MOST_LINES = 20, 10
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from luxmeter.calls import device, patch
+from luxmeter.calls import device
+from luxmeter.calls.patching import patcher
 from luxmeter.classic.apitimewrapper import hooks
 from luxmeter.classic.apitimewrapper.torch_wrap import global_param
 from luxmeter.errors import UsageError, warn_once
@@ -51,7 +52,7 @@ def read_ops(path: Path) -> Sequence[str]:
             f"The list of operators {path} cannot be used: {type(error).__name__} {error}.",
             f"Write lists of names under the keys {', '.join(_PREFIXES)}.",
         ) from error
-    seen = set(patch.coverage("torch").seen)
+    seen = set(patcher.coverage("torch").seen)
     known = [name for name in wanted if name in seen]
     if not known:
         raise UsageError(

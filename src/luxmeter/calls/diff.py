@@ -1,0 +1,266 @@
+"""Two traces of the same program: what got slower, what is new, what is gone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from luxmeter.calls.options import TraceOptions
+from luxmeter.calls.reader import Recording
+from luxmeter.calls.records import FIRST
+from luxmeter.calls.result import TraceResult
+from luxmeter.calls.table import chosen_events, namer, self_times
+from luxmeter.errors import TraceError, UsageError, suggestion
+from luxmeter.files import read_json
+from luxmeter.verdict import Comparison, compare_many
+
+Kind = Literal["slower", "faster", "more", "fewer", "same", "unclear", "new", "gone"]
+BY = ("api", "signature", "module")
+MOST_VALUES = 800  # of one name: the test looks at all pairs
+FEWEST_SHARED = 10  # names, below which nothing is said about what they have in common
+FEWEST_CALLS = 20  # of a name that takes part in that
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One name in two traces. Times are self times of a call; shares are of all self time."""
+
+    name: str
+    kind: Kind  # more, fewer: calls, for the length of the trace
+    n_a: int
+    n_b: int
+    share_a: float
+    share_b: float
+    median_a_ns: float | None
+    median_b_ns: float | None
+    relative: float | None  # of the median of a call; None for new and gone
+    weight: float  # of the whole, what the change moves: share times change, or the share of new and gone
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionChange:
+    """An option that the two traces were made with differently, and what of their numbers that touches."""
+
+    name: str
+    a: Any
+    b: Any
+    touches: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """B against A, the weightiest change first. Where `options` differ, the numbers may not compare."""
+
+    options: tuple[OptionChange, ...]
+    changes: tuple[Change, ...]
+    total_a_ns: int
+    total_b_ns: int
+    common: float  # how much the calls of both changed together (median of all): the machine, not a call
+    threshold: float  # the smallest relative change that is called one
+    longer: float  # how many times as many calls B has as A (of the median share): the length of the run
+
+    def of(self, kind: Kind) -> list[Change]:
+        """The changes of one kind."""
+        return [change for change in self.changes if change.kind == kind]
+
+
+def difference(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: float = 0.05) -> Difference:
+    """Compare two traces, name by name, on the self times of their calls without each API's first.
+
+    A change counts only if it is beyond chance, beyond the wandering inside each trace, larger than `smallest`, and
+    stands out from the changes of all names: two runs of the same program differ by the machine's state, which moves
+    every name a little and by different amounts. With fewer than ten names that cannot be told.
+
+    A name that is called more or less often counts too, against how often all names are: numbers of calls are exact,
+    and neither are twice as many steps a difference, nor what is called as often as before in them: the setting up.
+    """
+    if by not in BY:
+        raise UsageError(
+            "unknown-grouping",
+            f"Traces cannot be compared by {by!r}.",
+            suggestion(by, BY) or f"They can by {', '.join(BY)}.",
+        )
+    if not smallest > 0:
+        raise UsageError(
+            "bad-smallest", f"The smallest difference is {smallest!r}.", "Give a share above 0, such as 0.05."
+        )
+    values, numbers = zip(*(_values(trace, by) for trace in (a, b)), strict=True)
+    totals = [sum(int(v.sum()) for v in side.values()) for side in values]
+    shares = [
+        {name: float(v.sum()) / (total or 1) for name, v in side.items()}
+        for side, total in zip(values, totals, strict=True)
+    ]
+    shared = [name for name in values[0] if name in values[1]]
+    pairs = {name: (_spread(values[0][name]), _spread(values[1][name])) for name in shared}
+    judged = compare_many(pairs, smallest=smallest) if pairs else {}
+    common, spread = _moved_together(judged)
+    threshold = max(smallest, abs(common) + spread)
+    if threshold > smallest:
+        judged = compare_many(pairs, smallest=threshold)
+    longer = _times_as_many(numbers, {name: shares[0][name] + shares[1][name] for name in shared})
+    changes = [
+        _change(name, values, numbers, shares, judged, longer, smallest)
+        for name in dict.fromkeys([*values[0], *values[1]])
+    ]
+    changes.sort(key=lambda c: (-abs(c.weight), c.name))
+    options = changed_options(a, b)
+    return Difference(options, tuple(changes), totals[0], totals[1], common, threshold, longer)
+
+
+def changed_options(a: TraceResult, b: TraceResult) -> tuple[OptionChange, ...]:
+    """The options that touch what is recorded and differ; one that an older trace does not name had its default."""
+    one, two = (_options(trace) for trace in (a, b))
+    return tuple(
+        OptionChange(name, one[name], two[name], touches)
+        for name, touches in _TOUCHES.items()
+        if one[name] != two[name]
+    )
+
+
+def _options(trace: TraceResult) -> dict[str, Any]:
+    kept = (read_json(trace.folder / "trace.json") or {}).get("options")
+    given = kept if isinstance(kept, dict) else {}
+    found = {name: given.get(name, getattr(TraceOptions(), name)) for name in _TOUCHES}
+    return {name: sorted(v) if isinstance(v, list | tuple) else v for name, v in found.items()}
+
+
+_WHICH = "which calls are recorded"
+_TOUCHES = {
+    "inside": f"{_WHICH}, and how much of a call's time is its own",
+    "sync": "whether a call's time holds the device's work",
+    "only": _WHICH,
+    "skip": _WHICH,
+    "also": _WHICH,
+    "framework": _WHICH,
+    "sample": "how many calls are recorded",
+    "budget": "how many calls are recorded",
+    "totals": "whether calls are recorded one by one",
+    "signatures": "what a call cost to record, and names by signature",
+    "strides": "what a call cost to record, and names by signature",
+    "max_signatures": "names by signature",
+    "facts": "what the first call of a signature cost to record",
+    "lossless": "whether the program waited for the recorder",
+    "core": "what a call cost to record",
+}
+
+
+Values = npt.NDArray[np.float64]
+
+
+def _moved_together(judged: Mapping[str, Comparison]) -> tuple[float, float]:
+    """The median of the names' changes, and how far from it chance takes the farthest of so many names.
+
+    The spread is a median deviation, which a few real changes do not move, but which few names tell badly: Student's t
+    with its efficiency (37 %) as degrees of freedom, at 1 % for all names together.
+    """
+    enough = [c.relative.estimate for c in judged.values() if min(c.n_a, c.n_b) >= FEWEST_CALLS]
+    moved = np.array([estimate for estimate in enough if np.isfinite(estimate)])
+    if len(moved) < FEWEST_SHARED:
+        return 0.0, 0.0
+    from scipy.stats import t as student
+
+    common = float(np.median(moved))
+    deviation = 1.4826 * float(np.median(np.abs(moved - common)))
+    return common, deviation * float(student.ppf(1 - 0.005 / len(moved), 0.37 * (len(moved) - 1)))
+
+
+def _times_as_many(numbers: Sequence[dict[str, int]], shares: Mapping[str, float]) -> float:
+    """The ratio of the numbers of calls that half of the time has or stays below."""
+    ratios = sorted((numbers[1][name] / numbers[0][name], share) for name, share in shares.items())
+    gone, half = 0.0, sum(shares.values()) / 2
+    for ratio, share in ratios:
+        gone += share
+        if gone >= half:
+            return ratio
+    return 1.0
+
+
+def _change(
+    name: str,
+    values: Sequence[dict[str, Values]],
+    numbers: Sequence[dict[str, int]],
+    shares: Sequence[dict[str, float]],
+    judged: Mapping[str, Comparison],
+    longer: float,
+    smallest: float,
+) -> Change:
+    n_a, n_b = (side.get(name, 0) for side in numbers)
+    share_a, share_b = (side.get(name, 0.0) for side in shares)
+    medians = [float(np.median(side[name])) if name in side else None for side in values]
+    if name not in judged:
+        kind: Kind = "new" if n_b else "gone"
+        relative, weight, why = None, share_b - share_a, "only in B" if n_b else "only in A"
+    else:
+        kind, relative, weight, why = _moved(
+            judged[name], 1.0 if n_a == n_b else n_b / n_a / longer, share_a, smallest
+        )
+    return Change(name, kind, n_a, n_b, share_a, share_b, medians[0], medians[1], relative, weight, why)
+
+
+def _moved(found: Comparison, often: float, share: float, smallest: float) -> tuple[Kind, float, float, str]:
+    """Kind, relative change of a call, weight and reason of a name in both traces.
+
+    `often` is how many times as often it is called as names are altogether. What changed more, a call or their number,
+    gives the kind.
+    """
+    words: dict[str, Kind] = {"higher": "slower", "lower": "faster", "same": "same", "unclear": "unclear"}
+    kind, why = words[found.call], found.why
+    relative = float(found.relative.estimate)
+    speed = 1 + relative if found.call in ("higher", "lower") and np.isfinite(relative) else 1.0
+    if abs(often - 1) <= smallest:
+        return kind, relative, share * (speed - 1), why
+    if speed <= 0 or abs(np.log(often)) > abs(np.log(speed)):
+        kind = "more" if often > 1 else "fewer"
+    a_call = f"; a call {why}" if speed != 1 else ""
+    return kind, relative, share * (speed * often - 1), f"{often:.3g} times as often{a_call}"
+
+
+def _values(trace: TraceResult, by: str) -> tuple[dict[str, Values], dict[str, int]]:
+    """Self times in ns of each name's calls after the first, in their order; and the number of all its calls."""
+    recording: Recording = trace.recording
+    if recording.totals:
+        raise TraceError(
+            "totals-only",
+            f"The trace in {trace.folder} kept totals only, and a comparison needs the calls.",
+            "Trace again without totals=True.",
+        )
+    events = recording.events
+    kinds = np.array([w.kind for w in recording.callables], dtype=np.uint8)
+    modules = np.array([bool(w.path) for w in recording.callables], dtype=bool)
+    code = events["callable"]
+    keep = chosen_events(by, events["flags"], kinds[code], modules[code])
+    key = _key(events, by)
+    warm = keep & ((events["flags"] & FIRST) == 0)
+    only_first = ~np.isin(key, np.unique(key[warm]))  # called once: better the first call than none
+    at = np.flatnonzero(warm | (keep & only_first))
+    at = at[np.argsort(events["start_ns"][at], kind="stable")]
+    own = self_times(recording, by)[at].astype(np.float64)
+    name = namer(recording, by)
+    chosen = key[at]
+    groups: dict[str, list[Any]] = {}
+    counted: dict[str, int] = {}
+    called = dict(zip(*(found.tolist() for found in np.unique(key[keep], return_counts=True)), strict=True))
+    for number in np.unique(chosen).tolist():
+        said, detail, _ = name(number >> 32, number & 0xFFFFFFFF, 0, 0)
+        full = f"{said}({detail})" if by == "signature" else said
+        groups.setdefault(full, []).append(np.flatnonzero(chosen == number))
+        counted[full] = counted.get(full, 0) + called[number]
+    return {full: own[np.sort(np.concatenate(parts))] for full, parts in groups.items()}, counted
+
+
+def _key(events: dict[str, npt.NDArray[Any]], by: str) -> npt.NDArray[np.int64]:
+    """One number for each event of one group."""
+    signature = events["signature"].astype(np.int64) if by == "signature" else 0
+    return events["callable"].astype(np.int64) << 32 | signature
+
+
+def _spread(values: Values) -> Values:
+    """At most MOST_VALUES of them, evenly over the run."""
+    if len(values) <= MOST_VALUES:
+        return values
+    return values[np.linspace(0, len(values) - 1, MOST_VALUES).astype(np.int64)]

@@ -1,0 +1,1 @@
+"""Puts stand-ins in place of a framework's callables and takes them out, exactly."""

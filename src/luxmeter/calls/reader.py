@@ -1,0 +1,245 @@
+"""A trace's folder -> one recording: the processes' numbers brought to common ids."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from luxmeter.calls.describe import OWN_NAME, read_lines
+from luxmeter.calls.records import (
+    EVENT_DTYPE,
+    EVENT_SCHEMA,
+    FORMAT,
+    OWN,
+    SECTION,
+    CallableWords,
+    ProcessRecord,
+    SignatureWords,
+)
+from luxmeter.errors import TraceError
+from luxmeter.files import read_json
+from luxmeter.store import read_segments
+
+Numbers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TotalsRow:
+    """Many calls in one row, of totals mode; ids are those of the recording."""
+
+    process: int
+    callable: int
+    signature: int
+    section: int
+    thread: int
+    flags: int
+    n: int
+    total_ns: int
+    child_ns: int
+    wait_ns: int
+    min_ns: int
+    max_ns: int
+    histogram: Numbers
+
+
+@dataclass(frozen=True)
+class Recording:
+    """All that was recorded: columns of events, what ids stand for, and each process.
+
+    `process` is added to the columns, and `own_ns`: how much of an event's time by the clock was the recorder's own
+    work, which `duration_ns` and `child_ns` are without. An event ends at start + duration + own.
+    """
+
+    events: dict[str, Numbers]
+    totals: tuple[TotalsRow, ...]
+    callables: tuple[CallableWords, ...]
+    signatures: tuple[SignatureWords | None, ...]
+    processes: tuple[ProcessRecord, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of events."""
+        return len(self.events["callable"])
+
+    @property
+    def calls(self) -> int:
+        """Number of calls of the program: what every table counts. A section is no call."""
+        kinds = np.array([words.kind for words in self.callables])
+        if self.totals:
+            return sum(t.n for t in self.totals if not t.flags & OWN and kinds[t.callable] != SECTION)
+        return int(np.count_nonzero(self.of_program() & (kinds[self.events["callable"]] != SECTION)))
+
+    def of_program(self) -> Numbers:
+        """Which events are the program's: all but the recorder's own work."""
+        found: Numbers = (self.events["flags"] & OWN) == 0
+        return found
+
+
+def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = None) -> Recording:
+    """Read one trace, or several as one. `running` stands in for the end of this process's part while it runs."""
+    merger = _Merger()
+    for folder in folders:
+        _check(folder)
+        for place in sorted(folder.glob("rank*-*"), key=_rank_and_pid):
+            merger.add(place, running)
+    return merger.done()
+
+
+def _check(folder: Path) -> None:
+    identity = read_json(folder / "trace.json")
+    if identity is None:
+        raise TraceError(
+            "no-trace-here",
+            f"{folder} is not the folder of a trace.",
+            "Give the folder that save() or keep= named.",
+        )
+    if identity["format"] > FORMAT:
+        raise TraceError(
+            "trace-too-new",
+            f"The trace in {folder} has format {identity['format']}; this version reads up to {FORMAT}.",
+            "Update luxmeter.",
+        )
+
+
+def _rank_and_pid(place: Path) -> tuple[int, int]:
+    rank, pid = place.name.removeprefix("rank").split("-")
+    return int(rank), int(pid.partition(".")[0])
+
+
+class _Merger:
+    def __init__(self) -> None:
+        self._callables: dict[CallableWords, int] = {CallableWords(OWN_NAME): 0}
+        self._signatures: list[SignatureWords | None] = [None]
+        self._signature_ids: dict[Any, int] = {}
+        self._processes: list[ProcessRecord] = []
+        self._events: list[dict[str, Numbers]] = []
+        self._totals: list[TotalsRow] = []
+
+    def add(self, place: Path, running: dict[str, Any] | None) -> None:
+        record = read_process(place, running)
+        number = len(self._processes)
+        self._processes.append(record)
+        callables = _lookup({old: self._callable(words) for old, words in record.callables.items()})
+        signatures = _lookup(
+            {old: self._signature(words, callables) for old, words in record.signatures.items()}
+        )
+        for part in _parts(place):
+            columns = {name: part.column(name).to_numpy() for name in EVENT_SCHEMA.names}
+            for name in ("callable", "section", "module"):
+                columns[name] = _map(callables, columns[name])
+            columns["signature"] = _map(signatures, columns["signature"])
+            columns["process"] = np.full(part.num_rows, number, dtype=np.uint32)
+            self._events.append(columns)
+        for row in record.end.get("totals", ()):
+            ids = [_map(callables, np.array([row[i]]))[0] for i in (0, 2)]
+            signature = _map(signatures, np.array([row[1]]))[0]
+            histogram = np.array(row[11], dtype=np.int64)
+            thread, flags, n, total, child, wait, low, high = row[3:11]
+            self._totals.append(
+                TotalsRow(number, int(ids[0]), int(signature), int(ids[1]), thread, flags, n, total, child, wait, low,
+                          high, histogram)
+            )  # fmt: skip
+
+    def done(self) -> Recording:
+        columns = {}
+        for name in (*EVENT_SCHEMA.names, "process"):
+            kind = EVENT_DTYPE[name] if name in EVENT_SCHEMA.names else np.dtype("<u4")
+            parts = [part[name] for part in self._events]
+            columns[name] = np.concatenate(parts) if parts else np.empty(0, kind)
+        set_own_work_apart(columns)
+        return Recording(
+            columns,
+            tuple(self._totals),
+            tuple(self._callables),
+            tuple(self._signatures),
+            tuple(self._processes),
+        )
+
+    def _callable(self, words: CallableWords) -> int:
+        return self._callables.setdefault(words, len(self._callables))
+
+    def _signature(self, words: SignatureWords, callables: Numbers) -> int:
+        of = int(_map(callables, np.array([words.callable]))[0])
+        key = (of, words.signature, words.general)
+        found = self._signature_ids.get(key)
+        if found is None:
+            found = self._signature_ids[key] = len(self._signatures)
+            self._signatures.append(replace(words, callable=of))
+        elif words.float_ranges:
+            known = self._signatures[found]
+            assert known is not None
+            self._signatures[found] = replace(
+                known, float_ranges=_wider(known.float_ranges, words.float_ranges)
+            )
+        return found
+
+
+def read_process(place: Path, running: dict[str, Any] | None = None) -> ProcessRecord:
+    """What one process told about itself."""
+    rank, pid = _rank_and_pid(place)
+    try:
+        lines = (place / "words.jsonl").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        lines = []
+    callables, signatures, threads = read_lines(lines)
+    end = read_json(place / "end.json", default=None)
+    if end is None:
+        end = running if running is not None and pid == os.getpid() else {}
+    for number, pairs in end.get("float_ranges", ()):
+        if number in signatures:
+            ranges = tuple((low, high) for low, high in pairs)
+            signatures[number] = replace(signatures[number], float_ranges=ranges)
+    return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end)
+
+
+def _parts(place: Path) -> Iterable[pa.Table]:
+    for part in sorted({path.with_suffix("") for path in (place / "events").glob("[0-9]*")}):
+        compact = part.with_suffix(".parquet")
+        table = pq.read_table(compact, partitioning=None) if compact.exists() else read_segments(part)
+        if table is not None:
+            yield table
+
+
+def set_own_work_apart(columns: dict[str, Numbers]) -> None:
+    """Take the recorder's own work, which has events of its own, off the events around it."""
+    start, duration = columns["start_ns"], columns["duration_ns"]
+    own = columns["own_ns"] = np.zeros(len(start), dtype=np.int64)
+    works = (columns["flags"] & OWN) != 0
+    lane = columns["process"].astype(np.int64) << 32 | columns["thread"].astype(np.int64)
+    for number in np.unique(lane[works]):
+        here = np.flatnonzero((lane == number) & ~works)
+        work = np.flatnonzero((lane == number) & works)  # one after the other: they do not overlap
+        work = work[np.argsort(start[work], kind="stable")]
+        until = np.concatenate([[0], np.cumsum(duration[work])])
+        first, last = (np.searchsorted(start[work], at) for at in (start[here], start[here] + duration[here]))
+        own[here] = until[last] - until[first]
+    columns["duration_ns"] = duration - own
+    columns["child_ns"] = columns["child_ns"] - own
+
+
+def _lookup(known: dict[int, int]) -> Numbers:
+    table = np.zeros(max(known, default=0) + 1, dtype=np.uint32)
+    for old, new in known.items():
+        table[old] = new
+    return table
+
+
+def _map(table: Numbers, ids: Numbers) -> Numbers:
+    """Old ids to new ones; an id nobody explained (killed before it was told) becomes 0."""
+    safe = np.where(ids < len(table), ids, 0)
+    found: Numbers = table[safe]
+    return found
+
+
+def _wider(
+    a: tuple[tuple[float, float], ...], b: tuple[tuple[float, float], ...]
+) -> tuple[tuple[float, float], ...]:
+    return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=False)) or b

@@ -1,0 +1,256 @@
+"""TraceResult: what a finished (or running) trace can say, read from its folder."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from luxmeter.calls.cost import CostReport
+from luxmeter.calls.processes import not_joined
+from luxmeter.calls.reader import Numbers, Recording, read_recording
+from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureWords
+from luxmeter.calls.table import CallTable, make_table
+from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
+from luxmeter.errors import TraceError, UsageError
+from luxmeter.files import read_json
+
+if TYPE_CHECKING:
+    from luxmeter import Operators
+
+
+class TraceResult:
+    """A trace read from one folder, or several (one a rank) as one."""
+
+    def __init__(self, folder: Path, *more: Path, running: dict[str, Any] | None = None) -> None:
+        self.folder = folder
+        self._folders = (folder, *more)
+        self._running = running
+        self._check_present()
+
+    def _check_present(self) -> None:
+        for folder in self._folders:
+            if not (folder / "trace.json").is_file():
+                raise TraceError(
+                    "no-trace-here",
+                    f"{folder} is not the folder of a trace.",
+                    "Give the folder that save() or keep= named.",
+                )
+
+    @cached_property
+    def recording(self) -> Recording:
+        """Columns of numbers and what they stand for."""
+        return read_recording(self._folders, running=self._running)
+
+    @cached_property
+    def _waited(self) -> bool:
+        """Whether the trace waited for the device after each call."""
+        return bool((read_json(self.folder / "trace.json") or {}).get("options", {}).get("sync"))
+
+    @property
+    def signatures(self) -> list[tuple[str, SignatureWords]]:
+        """Every distinct signature with the name of the API that was called so."""
+        callables = self.recording.callables
+        return [(callables[s.callable].name, s) for s in self.recording.signatures if s is not None]
+
+    def table(
+        self, by: str = "api", *, warmup: bool = True, inside: bool = True, subtract_cost: bool = False
+    ) -> CallTable:
+        """Statistics by "api", "signature", "module", "section", "thread" or "rank".
+
+        `warmup=False` leaves out the first call of each API, `inside=False` what other calls called,
+        `subtract_cost` takes off what the recorder itself cost.
+        """
+        taken = self._own_cost() if subtract_cost and not self.recording.totals else None
+        return make_table(
+            self.recording,
+            by,
+            warmup=warmup,
+            inside=inside,
+            subtract=taken,
+            notes=[] if by != "api" else self.notes(),
+        )
+
+    def tree(self) -> CallTree:
+        """Who called what: totals for each path of calls."""
+        self._need_events("tree()")
+        return make_tree(self.recording)
+
+    def events(self) -> pa.Table:
+        """Every call, one row each, in order of completion for each thread; `parent` is the row of the caller."""
+        self._need_events("events()")
+        rec = self.recording
+        e, words, processes = rec.events, rec.callables, rec.processes
+        flags = e["flags"]
+        pick = _texts
+        pids = np.array([p.pid for p in processes], dtype=np.int64)
+        rank = np.array([p.rank for p in processes], dtype=np.int32)
+        columns = {
+            "name": pick([w.name for w in words], e["callable"]),
+            "label": pick([w.shown for w in words], e["callable"]),
+            "framework": pick([w.framework for w in words], e["callable"]),
+            "path": pick([w.path for w in words], e["callable"]),
+            "module": pick([w.path for w in words], e["module"]),
+            "section": pick(["", *(w.name for w in words[1:])], e["section"]),
+            "signature": e["signature"],
+            "start_ns": e["start_ns"],
+            "duration_ns": e["duration_ns"],
+            "self_ns": e["duration_ns"] - e["child_ns"],
+            "dispatch_ns": e["duration_ns"] - e["wait_ns"],
+            "own_ns": e["own_ns"],
+            "depth": e["depth"],
+            "parent": parents(e),
+            "thread": e["thread"],
+            "pid": pids[e["process"]] if len(pids) else np.empty(0, np.int64),
+            "rank": rank[e["process"]] if len(rank) else np.empty(0, np.int32),
+        }
+        for name, bit in (("raised", RAISED), ("inside", INSIDE), ("span", SPANNED), ("first", FIRST),
+                          ("completed", COMPLETED), ("own", OWN)):  # fmt: skip
+            columns[name] = (flags & bit) != 0
+        if not self._waited:  # MindSpore's calls return early on every device
+            late = np.array([w.framework == "mindspore" for w in words], dtype=bool)
+            columns["completed"] &= ~late[e["callable"]]
+        return pa.table(columns)
+
+    def sql(self, query: str) -> pa.Table:
+        """A query through duckdb on the tables `calls` (see `events`) and `signatures` (id, name, signature)."""
+        import duckdb
+
+        signatures = pa.table(
+            {
+                "id": pa.array(
+                    [i for i, s in enumerate(self.recording.signatures) if s is not None], pa.uint32()
+                ),
+                "name": pa.array([name for name, _ in self.signatures], pa.string()),
+                "signature": pa.array([str(s) for _, s in self.signatures], pa.string()),
+            }
+        )
+        with duckdb.connect() as connection:
+            connection.register("calls", self.events())
+            connection.register("signatures", signatures)
+            try:
+                found = connection.sql(query)
+                answer = found.to_arrow_table() if found is not None else pa.table({})
+            except duckdb.Error as error:
+                raise UsageError(
+                    "bad-query", f"duckdb refuses the query: {error}.", "The tables are calls and signatures."
+                ) from error
+        return answer
+
+    def operators(self, *, backward: bool = False) -> Operators:
+        """The distinct operators with what they were given, the longest first; with `backward`, those of backward too.
+
+        The operators' room builds on this one, so it is asked through the front door, and only now.
+        """
+        from luxmeter import Operators
+
+        return Operators.of(self, backward=backward)
+
+    def cost(self) -> CostReport:
+        """What the trace itself cost, from what a call costs on this machine."""
+        ends = [process.end for process in self.recording.processes]
+        stats, measured = ([end.get(part, {}) for end in ends] for part in ("stats", "cost"))
+        return CostReport(
+            calls=self.recording.calls,
+            passed=sum(s.get("passed", 0) for s in stats),
+            per_call_ns=max((m.get("added_ns", 0.0) for m in measured), default=0.0),
+            per_passed_ns=max((m.get("passed_ns", 0.0) for m in measured), default=0.0),
+            described=sum(s.get("described", s.get("signatures", 0)) for s in stats),
+            described_ns=sum(s.get("described_ns", 0) for s in stats),
+            setup_ns=sum(end.get("setup_ns", 0) for end in ends),
+            elapsed_ns=sum(end.get("elapsed_ns", 0) for end in ends),
+        )
+
+    def text(self, by: str = "api", *, top: int = 30, width: int | None = None) -> str:
+        """A table under how many calls in how long; what recording cost for each call, and below what it cost once."""
+        table, cost = self.table(by), self.cost()
+        apis = len(table if by == "api" else self.table())
+        title = f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s ({cost.of_calls})"
+        return f"{table.text(top=top, title=title, width=width)}\n{cost.of_once}"
+
+    def notes(self) -> list[str]:
+        """What a reader of the numbers must know: what was lost, merged or never finished."""
+        spawned = sum(process.end.get("spawned", 0) for process in self.recording.processes)
+        said = [*filter(None, [not_joined(self.folder, spawned)])]
+        remarks = (
+            remark for process in self.recording.processes for remark in process.end.get("remarks", ())
+        )
+        said += dict.fromkeys(remarks)
+        for process in self.recording.processes:
+            where = f" in process {process.pid}" if len(self.recording.processes) > 1 else ""
+            if not process.complete:
+                said.append(f"process {process.pid} did not end in order: its last calls may be missing")
+                continue
+            stats = process.end["stats"]
+            if stats["lost"]:
+                said.append(f"{stats['lost']} calls lost{where}: the writer could not keep up")
+            if process.end.get("lost_on_disk"):
+                said.append(f"{process.end['lost_on_disk']} calls lost{where}: {process.end['trouble']}")
+            elif process.end.get("trouble"):
+                said.append(f"writing failed{where} and was made up for: {process.end['trouble']}")
+            if stats["generalised"]:
+                said.append(
+                    f"{stats['generalised']} calls{where} came after the limit of signatures: not told apart"
+                )
+            if stats["unfinished"]:
+                said.append(f"{stats['unfinished']} calls{where} were open when recording paused or stopped")
+            if process.end.get("unlooked"):
+                said.append(
+                    f"the values of {process.end['unlooked']} tensors{where} were not looked at: it would take too long"
+                )
+            if stats["hook_errors"]:
+                said.append(f"{stats['hook_errors']} times{where} a call could not be described")
+        return said
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the trace to a new folder."""
+        target = Path(path)
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise UsageError(
+                "trace-folder-taken",
+                f"There is something at {target} already.",
+                "Give a path that is not there yet.",
+            )
+        for folder in self._folders:
+            shutil.copytree(folder, target, dirs_exist_ok=True)
+        return target
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _own_cost(self) -> Numbers:
+        """For each event: the recorder's nanoseconds within its time, and within its self time."""
+        events = self.recording.events
+        own = (events["flags"] & OWN) != 0
+        added = np.array([p.end.get("cost", {}).get("added_ns", 0.0) for p in self.recording.processes])
+        within = np.array([p.end.get("cost", {}).get("inside_ns", 0.0) for p in self.recording.processes])
+        parent = parents(events)
+        below = descendants(events, parent)
+        children = np.zeros(len(parent), dtype=np.int64)
+        np.add.at(children, parent[(parent >= 0) & ~own], 1)
+        a, w = added[events["process"]], within[events["process"]]
+        return np.stack([w + below * a, w + children * np.maximum(a - w, 0)]).astype(np.int64)
+
+    def _need_events(self, what: str) -> None:
+        if self.recording.totals:
+            raise TraceError(
+                "totals-only",
+                f"{what} needs events, and this trace kept totals only.",
+                "Trace again without totals=True.",
+            )
+
+
+def _texts(words: list[str], codes: Numbers) -> pa.DictionaryArray:
+    """Ids -> text, each distinct text once."""
+    distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    lookup = np.array([distinct[word] for word in words], dtype=np.int32)
+    return pa.DictionaryArray.from_arrays(lookup[codes], pa.array(list(distinct), pa.string()))
+
+
+def load_trace(path: str | Path, *more: str | Path) -> TraceResult:
+    """A trace that was saved; several folders (one a rank) give one merged result."""
+    return TraceResult(Path(path), *(Path(other) for other in more))

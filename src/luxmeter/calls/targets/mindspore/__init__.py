@@ -1,0 +1,1 @@
+"""Which callables of MindSpore are timed, and what each is called."""

@@ -1,0 +1,1 @@
+"""Which callables of torch are timed, and what each is called."""

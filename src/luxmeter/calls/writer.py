@@ -1,0 +1,275 @@
+"""The background writer of one process: takes events out of the recorder and lays them down in the trace's folder.
+
+Never blocks the program and never raises into it: what cannot be written is kept and tried again; what is lost in
+the end is counted and told. What rests in the folder and what is said to be lost make up what the core counted.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from luxmeter.calls import records
+from luxmeter.files import write_json
+from luxmeter.store import SegmentWriter
+
+if TYPE_CHECKING:
+    from luxmeter.calls.core._core import Recorder
+    from luxmeter.calls.describe import Words
+
+THREAD_NAME = "luxmeter-trace-writer"
+FLUSH_EVERY_S = 0.25
+# A part is compacted while the program goes on, so that little is left to do at the end. Few large steps: before each
+# the writer may have to wait 5 ms until a busy program yields the interpreter.
+PART_ROWS = 1 << 16
+_PART_BYTES = PART_ROWS * records.EVENT_DTYPE.itemsize
+# What waits for a disk that refuses it; beyond this the oldest is lost.
+_MAX_WAITING_BYTES = 1 << 24
+# Buffers of 2,048 events: to wake for each would make the program yield too often.
+_WAKE_EVERY = 16
+
+
+class Spill:
+    """Writes the events of one recorder to `folder`, from a thread of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        recorder: Recorder,
+        words: Words,
+        *,
+        tick: Callable[[], None] | None = None,
+        room: int | None = None,
+    ) -> None:
+        """`room`: when more events than this wait, who brings more writes them first."""
+        self.folder = folder
+        self.lost = 0  # events that could not be written
+        self.failures = 0  # of any step, whether something was lost by it or not
+        self.trouble = ""  # the first of them
+        self.written = 0
+        self._recorder, self._words, self._tick, self._room = recorder, words, tick, room
+        self._ready = (
+            _thread.allocate_lock()
+        )  # a lock as a signal: releasing it never waits, even in a signal handler
+        self._ready.acquire()
+        self._writing = threading.Lock()
+        self._full = 0
+        self._thread: threading.Thread | None = None
+        self._ending = False
+        self._pieces: deque[bytes] = deque()  # taken from the recorder and not written yet
+        self._callables: set[int] = set()  # that occur in what was written, and may not have been told yet
+        self._part = 0
+        self._part_rows = 0
+        self._segments: SegmentWriter | None = None
+        self._batches: list[pa.RecordBatch] = []
+        self._last_flush = time.monotonic()
+
+    # -- from the program's threads
+
+    def wake(self) -> None:
+        """A buffer is full. Called by the core, from any thread."""
+        self._full += 1
+        if self._room is not None and self._recorder.stats()["pending"] >= self._room:
+            self.flush()
+        elif self._full % _WAKE_EVERY == 0:
+            self._signal()
+
+    def _signal(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._ready.release()
+
+    def start(self) -> None:
+        """Begin to write in the background."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+            self._thread.start()
+
+    def hold(self) -> bool:
+        """Before a fork: wait until the writer is at rest, so that no lock of its libraries is copied locked."""
+        return self._writing.acquire(timeout=5)
+
+    def release(self) -> None:
+        """After a fork, in the parent."""
+        self._writing.release()
+
+    def flush(self) -> None:
+        """Write everything recorded until now."""
+        with self._writing:
+            self._guarded(lambda: self._take(partial=True))
+            self._write()
+
+    def finish(self, end: Callable[[], dict[str, Any]] | None) -> None:
+        """Write the rest, compact it, and say how it ended (None: nobody will read it). The thread is gone afterwards."""
+        self._ending = True
+        self._signal()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._writing:
+            self._insist(lambda: self._take(partial=True))
+            self._write()
+            self._write_alone()
+            self._close_part()
+            if end is not None:
+                self._write_end(end)
+
+    # -- in the background
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._ready.acquire(timeout=FLUSH_EVERY_S)
+            with self._writing:
+                late = time.monotonic() - self._last_flush >= FLUSH_EVERY_S
+                self._guarded(lambda: self._take(partial=late))  # noqa: B023  (called at once)
+                if late or sum(map(len, self._pieces)) >= _PART_BYTES:
+                    self._write()
+            if self._tick is not None:
+                self._guarded(self._tick)
+
+    def _take(self, *, partial: bool) -> None:
+        self._pieces.extend(self._recorder.drain(partial))
+
+    def _write(self) -> None:
+        """Lay down what was taken, piece by piece: copies of much at once would be seen in the memory."""
+        self._last_flush = time.monotonic()
+        while self._pieces:
+            chosen, size = [], 0
+            for piece in self._pieces:
+                chosen.append(piece)
+                size += len(piece)
+                if size >= _PART_BYTES:
+                    break
+            if not self._guarded(lambda: self._write_pieces(chosen)):  # noqa: B023
+                break  # they stay where they are, for the next turn: events must not change their order
+            for _ in chosen:
+                self._pieces.popleft()
+            if self._part_rows >= PART_ROWS:
+                self._close_part()
+        while sum(map(len, self._pieces)) > _MAX_WAITING_BYTES:
+            self._lose(self._pieces.popleft())
+
+    def _write_alone(self) -> None:
+        """At the end, what could not be written together."""
+        while self._pieces:
+            piece = self._pieces.popleft()
+            if not self._guarded(lambda: self._write_pieces([piece])):  # noqa: B023
+                self._lose(piece)
+
+    def _lose(self, piece: bytes) -> None:
+        self.lost += _calls(np.frombuffer(piece, records.EVENT_DTYPE)["flags"])
+
+    def _write_pieces(self, chosen: list[bytes]) -> None:
+        batch = records.to_batch(chosen)
+        for column in ("callable", "section", "module"):
+            numbers = np.flatnonzero(np.bincount(records.numbers_of(batch.column(column))))
+            self._callables.update(numbers.tolist())
+        self._guarded(self._write_words)
+        # A whole part at once needs no segment first.
+        if self._batches or batch.num_rows < PART_ROWS:
+            if self._segments is None:
+                self._segments = SegmentWriter(self._part_path())
+            self._segments.append(batch)
+        self.written += _calls(records.numbers_of(batch.column("flags")))
+        self._part_rows += batch.num_rows
+        self._batches.append(batch)
+
+    def _part_path(self) -> Path:
+        return self.folder / "events" / f"{self._part:04}"
+
+    def _write_words(self, *, last: bool = False) -> None:
+        lines = self._words.untold_lines(self._callables, last=last)
+        if lines:
+            # A line that was torn by a full disk is ended first, so that it spoils none after it.
+            start = "\n" if self.failures else ""
+            with open(self.folder / "words.jsonl", "a", encoding="utf-8") as file:
+                file.write(start + "\n".join(lines) + "\n")
+        self._words.told()
+        self._callables.clear()
+        if self._words.refused is not None:
+            raise self._words.refused
+
+    def _write_end(self, end: Callable[[], dict[str, Any]]) -> None:
+        told: dict[str, Any] = {"stats": self._recorder.stats()}
+        self._insist(lambda: told.update(end()))
+        totals = told.get("totals", ())
+        self._callables.update(row[place] for row in totals for place in (0, 2))
+        self._insist(lambda: self._write_words(last=True))
+        kept = self.written + sum(row[5] for row in totals if not row[4] & records.OWN)
+        missing = told["stats"]["events"] - kept - self.lost
+        if missing > 0:
+            self.lost += missing
+            self.trouble = self.trouble or "they never reached the writer"
+
+        def write() -> None:
+            write_json(self.folder / "end.json", told | {"lost_on_disk": self.lost, "trouble": self.trouble})
+
+        self._insist(write)
+
+    def _close_part(self) -> None:
+        """Lay down the part as Parquet; its segments go when that is there. Readers take either, Parquet first."""
+        batches, self._batches = self._batches, []
+        segments, self._segments = self._segments, None
+        path, self._part_rows = self._part_path(), 0
+        if not batches:
+            return
+        self._part += 1
+        if segments is not None:
+            self._guarded(segments.close)
+        if self._guarded(lambda: _write_parquet(path, batches)):
+            shutil.rmtree(path, ignore_errors=True)
+        # Without room for the compact copy the segments stay, or are made.
+        elif segments is None and not self._guarded(lambda: _write_segment(path, batches)):
+            rows = sum(_calls(records.numbers_of(batch.column("flags"))) for batch in batches)
+            self.written -= rows
+            self.lost += rows
+        batches.clear()
+        pa.default_memory_pool().release_unused()
+
+    def _guarded(self, work: Callable[[], object]) -> bool:
+        """Whether it went well. Nothing ends this thread: the calls that come after would be lost without a word."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001
+            self.failures += 1
+            said = (isinstance(error, OSError) and error.strerror) or error
+            self.trouble = self.trouble or f"{type(error).__name__}: {said}"
+            return False
+        return True
+
+    def _insist(self, work: Callable[[], object]) -> bool:
+        """For what is not tried again later."""
+        return self._guarded(work) or self._guarded(work)
+
+
+def _calls(flags: np.ndarray[Any, Any]) -> int:
+    """How many events are the program's."""
+    return int(np.count_nonzero(flags & records.OWN == 0))
+
+
+def _write_segment(path: Path, batches: list[pa.RecordBatch]) -> None:
+    segments = SegmentWriter(path)
+    try:
+        segments.append(pa.Table.from_batches(batches))
+    finally:
+        segments.close()
+
+
+def _write_parquet(path: Path, batches: list[pa.RecordBatch]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part")
+    try:
+        pq.write_table(pa.Table.from_batches(batches), temporary, **records.PARQUET_OPTIONS)
+        os.replace(temporary, path.with_suffix(".parquet"))
+    finally:
+        temporary.unlink(missing_ok=True)

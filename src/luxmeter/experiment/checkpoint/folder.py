@@ -1,0 +1,212 @@
+"""The files of a Saver: their names, their side-cars, their order, and which of them may go."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from luxmeter.errors import CheckpointError, warn_once
+from luxmeter.experiment.checkpoint.format import (
+    TEMP_SUFFIX,
+    Snapshot,
+    damaged,
+    replacing,
+)
+from luxmeter.experiment.checkpoint.rebuild import rebuild_plain
+from luxmeter.files import sha256_of
+
+Kind = Literal["checkpoint", "keypoint", "model"]
+
+# History of the side-car: 1 = kind, step, order, saved_at, size_bytes, sha256, info, previous.
+SIDECAR_VERSION = 1
+_PATTERNS: dict[Kind, re.Pattern[str]] = {
+    "checkpoint": re.compile(r"(\d+)\.ckpt"),
+    "keypoint": re.compile(r"keep\.(\d+)\.ckpt"),
+    "model": re.compile(r"model\.(\d+)\.pth"),
+}
+_NAMES: dict[Kind, str] = {
+    "checkpoint": "{:06d}.ckpt",
+    "keypoint": "keep.{:06d}.ckpt",
+    "model": "model.{:06d}.pth",
+}
+_DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """A file and what its side-car says of it. Without a side-car the time of the file gives the order."""
+
+    path: Path
+    step: int
+    order: int
+    records: tuple[dict[str, Any], ...] = field(
+        default=()
+    )  # newest first; two while one takes the other's place
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The info saved with it; empty when the side-car is gone."""
+        return dict(rebuild_plain(self.records[0]["info"])) if self.records else {}
+
+
+def file_name(kind: Kind, step: int) -> str:
+    """000012.ckpt, keep.000012.ckpt or model.000012.pth."""
+    return _NAMES[kind].format(step)
+
+
+def sidecar_of(path: Path) -> Path:
+    """The JSON file beside a checkpoint."""
+    return path.with_name(path.name + ".json")
+
+
+def list_files(folder: Path, kind: Kind) -> list[SavedFile]:
+    """All files of a kind, in the order they were saved: the last one is the latest."""
+    found = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = _PATTERNS[kind].fullmatch(path.name)
+        if match:
+            saved = read_entry(path, int(match[1]))
+            if saved is not None:
+                found.append(saved)
+    return sorted(found, key=lambda saved: (saved.order, saved.step))
+
+
+def read_entry(path: Path, step: int) -> SavedFile | None:
+    """What is known of a file; None when it went away meanwhile."""
+    records = _read_sidecar(path)
+    try:
+        modified_ns = path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+    order = int(records[0]["order"]) if records else modified_ns
+    return SavedFile(path, step, order, records)
+
+
+def write_sidecar(path: Path, record: dict[str, Any]) -> None:
+    """Write the side-car before the file takes its place.
+
+    While a file replaces an older one of the same name, its side-car describes both: killed between the two
+    renames, the older file is still found sound.
+    """
+    before = [dict(old) for old in _read_sidecar(path)] if path.is_file() else []
+    for old in before:
+        old.pop("previous", None)
+    full = {"version": SIDECAR_VERSION, **record, **({"previous": before[0]} if before else {})}
+    with replacing(sidecar_of(path)) as file:
+        file.write(
+            json.dumps(full, indent=1, ensure_ascii=False, allow_nan=False).encode(
+                "utf-8", "backslashreplace"
+            )
+        )
+
+
+def write_saved(path: Path, snapshot: Snapshot, record: dict[str, Any]) -> None:
+    """Write a file and its side-car; killed at any moment, what lay there before is still whole."""
+    try:
+        with replacing(path) as file:
+            record["sha256"] = snapshot.write(file)
+            record["size_bytes"] = file.tell()
+            write_sidecar(path, record)
+    except BaseException:
+        if not path.is_file():
+            sidecar_of(path).unlink(missing_ok=True)
+        raise
+
+
+_last_order: dict[str, int] = {}
+
+
+def next_order(folder: Path) -> int:
+    """Later saves get larger numbers, also when the clock was put back since the last one."""
+    key = str(folder.absolute())
+    last = _last_order.get(key)
+    if last is None:
+        last = max((saved.order for kind in _PATTERNS for saved in list_files(folder, kind)), default=0)
+    _last_order[key] = order = max(last + 1, time.time_ns())
+    return order
+
+
+def verify(saved: SavedFile) -> dict[str, Any]:
+    """The info of a sound file. Raises when the content is not what was written; warns when nobody can tell."""
+    if not saved.records:
+        warn_once(
+            "checkpoint-unverified",
+            f"{saved.path.name} has no readable side-car {sidecar_of(saved.path).name}, so its content cannot be verified.",
+            "Copy the .json file along with the checkpoint.",
+            key=str(saved.path),
+        )
+        return {}
+    size_bytes = saved.path.stat().st_size
+    fitting = [record for record in saved.records if record["size_bytes"] == size_bytes]
+    if not fitting:
+        expected = saved.records[0]["size_bytes"]
+        raise damaged(saved.path, f"it has {size_bytes} bytes, {expected} were written")
+    actual = sha256_of(saved.path)
+    for record in fitting:
+        if record["sha256"] == actual:
+            return dict(rebuild_plain(record["info"]))
+    raise damaged(saved.path, "its content changed since it was written (the sha256 differs)")
+
+
+def to_remove(files: list[SavedFile], *, max_to_keep: int, metric: str | None, mode: str) -> list[SavedFile]:
+    """Which files go: all but the newest, or all but the best by a metric; the very newest always stays."""
+    if metric is None:
+        return files[:-max_to_keep]
+    best = {saved.path for saved in ranked(files, metric, mode)[:max_to_keep]}
+    return [saved for saved in files[:-1] if saved.path not in best]
+
+
+def ranked(files: Iterable[SavedFile], metric: str, mode: str) -> list[SavedFile]:
+    """Best first, the newer of equals first; a file without the metric, or with nan, is the worst."""
+
+    def value(saved: SavedFile) -> tuple[float, int]:
+        number = saved.info.get(metric)
+        if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
+            return math.inf, -saved.order
+        return (float(number) if mode == "min" else -float(number)), -saved.order
+
+    return sorted(files, key=value)
+
+
+def remove(saved: SavedFile) -> None:
+    """Take a file away, then its side-car; another process may have been faster."""
+    saved.path.unlink(missing_ok=True)
+    sidecar_of(saved.path).unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Take away temporary files of processes that were killed while writing."""
+    here = re.escape(socket.gethostname())
+    for path in folder.glob(f".*{TEMP_SUFFIX}") if folder.is_dir() else ():
+        owner = re.search(rf"\.{here}-(\d+)-[0-9a-f]{{8}}{re.escape(TEMP_SUFFIX)}$", path.name)
+        try:
+            old = time.time() - path.stat().st_mtime > _DAY_SECONDS
+            if old or (owner and not psutil.pid_exists(int(owner[1])) and int(owner[1]) != os.getpid()):
+                path.unlink(missing_ok=True)
+        except OSError:
+            continue
+
+
+def _read_sidecar(path: Path) -> tuple[dict[str, Any], ...]:
+    try:
+        record = json.loads(sidecar_of(path).read_text("utf-8"))
+        records = [record, *([record["previous"]] if "previous" in record else [])]
+        for one in records:
+            if not (isinstance(one["sha256"], str) and isinstance(one["size_bytes"], int)):
+                return ()
+            int(one["order"])
+            if not isinstance(rebuild_plain(one["info"]), dict):
+                return ()
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+        return ()
+    return tuple(records)

@@ -1,0 +1,223 @@
+"""The whole state of a training in one value, and back: models, optimizers, loaders, random state, anything alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Sampler
+
+from luxmeter.errors import CheckpointError, LuxmeterError, UsageError, suggestion, warn_once
+from luxmeter.experiment.checkpoint.lazy_copy import storages_of
+from luxmeter.experiment.data.loader_plan import sampler_chain, sampler_state, set_sampler_state
+from luxmeter.experiment.seed.rng_state import (
+    generator_state,
+    get_rng_state,
+    is_generator,
+    set_generator_state,
+    set_rng_state,
+)
+
+# History: 1 = step, random, parts, gradients.
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where the training was. False when there was nothing to resume."""
+
+    step: int
+    epoch: int  # of the first lux.DataLoader among the parts, otherwise 0
+    batch: int  # how many batches of that epoch are done
+    path: str | None
+    info: dict[str, Any]
+    values: dict[str, Any]  # the plain values among the parts of save_state()
+
+    def __bool__(self) -> bool:
+        return self.path is not None
+
+
+def collect(step: int, parts: Mapping[str, Any], *, random: Any, gradients: bool) -> dict[str, Any]:
+    """One state of all parts. Nothing is copied: the Saver does that."""
+    saved = {name: _state_of(part, name) for name, part in _with_manager(parts, random).items()}
+    return {
+        "luxmeter_state": STATE_VERSION,
+        "step": step,
+        "random": get_rng_state() if random is True else None,
+        "parts": saved,
+        "gradients": {name: _gradients(part) for name, part in parts.items() if _is_module(part)}
+        if gradients
+        else {},
+    }
+
+
+def restore(state: Any, parts: Mapping[str, Any], *, random: Any, path: str, info: dict[str, Any]) -> Resumed:
+    """Put a state of collect() back into its parts; the random state last, when nothing draws any more."""
+    if not isinstance(state, Mapping) or "luxmeter_state" not in state:
+        raise CheckpointError(
+            "resume-no-state",
+            f"{path} was not made by save_state(), so it cannot be resumed by one call.",
+            "Load it with load_checkpoint() and give its parts to load_state_dict() yourself.",
+        )
+    if state["luxmeter_state"] != STATE_VERSION:
+        raise CheckpointError(
+            "checkpoint-version",
+            f"{path} has state version {state['luxmeter_state']!r}; this Luxmeter reads {STATE_VERSION}.",
+            "Load it with the Luxmeter that wrote it, or a newer one.",
+        )
+    saved: Mapping[str, Any] = state["parts"]
+    parts = _with_manager(parts, random)
+    _check_names(saved, parts, path)
+    for name, part in parts.items():
+        if not (name == "random" and random is not True):
+            _put(part, saved[name], name, path)
+    for name, by_parameter in state["gradients"].items():
+        if name in parts:
+            _put_gradients(parts[name], by_parameter)
+    if random is True and state["random"] is not None:
+        set_rng_state(state["random"])
+    elif random is not False and random is not True:
+        _put(random, saved["random"], "random", path)
+    values = {name: one["value"] for name, one in saved.items() if one["kind"] == "value"}
+    epoch, batch = _position(saved)
+    return Resumed(step=int(state["step"]), epoch=epoch, batch=batch, path=path, info=info, values=values)
+
+
+def module_storages(part: Any) -> frozenset[int]:
+    """The memory that the modules among the parts own."""
+    if isinstance(part, Mapping):
+        part = list(part.values())
+    if isinstance(part, list | tuple):
+        return frozenset().union(*map(module_storages, part))
+    return frozenset(storages_of(part)) if isinstance(part, torch.nn.Module) else frozenset()
+
+
+def _with_manager(parts: Mapping[str, Any], random: Any) -> dict[str, Any]:
+    """`random=` takes True, False, or a RndManager, whose marks are then saved as well."""
+    if isinstance(random, bool):
+        return dict(parts)
+    if not _has_state(random):
+        raise UsageError(
+            "resume-random",
+            f"random is True, False or a RndManager; got {random!r}.",
+            "Leave it out for True.",
+        )
+    return {**parts, "random": random}
+
+
+def _has_state(part: Any) -> bool:
+    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
+
+
+def _is_module(part: Any) -> bool:
+    return isinstance(part, torch.nn.Module)
+
+
+def _holds_state(part: Any) -> bool:
+    if isinstance(part, list | tuple):
+        return any(_holds_state(inner) for inner in part)
+    if isinstance(part, dict):
+        return any(_holds_state(inner) for inner in part.values())
+    return _has_state(part) or is_generator(part) or isinstance(part, Sampler | DataLoader)
+
+
+def _state_of(part: Any, name: str) -> dict[str, Any]:
+    if _has_state(part):
+        return {"kind": "state", "state": part.state_dict()}
+    if is_generator(part):
+        return {"kind": "generator", "state": generator_state(part)}
+    if isinstance(part, Sampler):
+        return {"kind": "sampler", "state": sampler_state(sampler_chain(part))}
+    if isinstance(part, DataLoader):
+        raise UsageError(
+            "resume-loader",
+            f"{name!r} is torch's DataLoader, which does not know its position.",
+            "Use lux.DataLoader, which takes the same arguments.",
+        )
+    if isinstance(part, list | tuple) and _holds_state(part):
+        return {"kind": "list", "state": [_state_of(inner, f"{name}[{i}]") for i, inner in enumerate(part)]}
+    if isinstance(part, dict) and _holds_state(part):
+        return {
+            "kind": "dict",
+            "state": {key: _state_of(inner, f"{name}[{key!r}]") for key, inner in part.items()},
+        }
+    return {"kind": "value", "value": part}
+
+
+def _put(part: Any, saved: Mapping[str, Any], name: str, path: str) -> None:
+    kind = saved["kind"]
+    if kind == "value":
+        if part is None and saved["value"] is None:
+            return
+        raise UsageError(
+            "resume-value",
+            f"{name!r} was saved as a plain value, which cannot be put back into an object.",
+            f"Leave it out, and read resume(...).values[{name!r}].",
+        )
+    try:
+        if kind == "state" and _has_state(part):
+            part.load_state_dict(saved["state"])
+            return
+        if kind == "generator" and is_generator(part):
+            set_generator_state(part, saved["state"])
+            return
+        if kind == "sampler" and len(sampler_chain(part)) == len(saved["state"]):
+            set_sampler_state(sampler_chain(part), saved["state"])
+            return
+        if kind == "list" and isinstance(part, list | tuple) and len(part) == len(saved["state"]):
+            for index, (inner, inner_saved) in enumerate(zip(part, saved["state"], strict=True)):
+                _put(inner, inner_saved, f"{name}[{index}]", path)
+            return
+        if kind == "dict" and isinstance(part, dict) and part.keys() == saved["state"].keys():
+            for key, inner in part.items():
+                _put(inner, saved["state"][key], f"{name}[{key!r}]", path)
+            return
+    except LuxmeterError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            "resume-unfit",
+            f"The state of {name!r} in {path} does not fit: {type(error).__name__}: {error}",
+            "Build the part as it was when it was saved. Parts named before it are already restored.",
+        ) from error
+    raise CheckpointError(
+        "resume-unfit",
+        f"{name!r} was saved as a {kind} and is now a {type(part).__name__} that does not match it.",
+        "Pass the same parts to resume() as to save_state().",
+    )
+
+
+def _check_names(saved: Mapping[str, Any], parts: Mapping[str, Any], path: str) -> None:
+    for name in parts:
+        if name not in saved:
+            hint = suggestion(name, saved) or f"It holds: {', '.join(map(repr, saved)) or 'nothing'}."
+            raise UsageError("resume-unknown-part", f"{path} holds no part {name!r}.", hint)
+    left = [name for name, one in saved.items() if name not in parts and one["kind"] != "value"]
+    if left:
+        warn_once(
+            "resume-left-out",
+            f"{path} also holds {', '.join(map(repr, left))}, which nobody asked to restore.",
+            "Pass every part to resume(), or the training will not go on as it would have.",
+            key=str(left),
+            stacklevel=5,
+        )
+
+
+def _position(saved: Mapping[str, Any]) -> tuple[int, int]:
+    for one in saved.values():
+        state = one.get("state")
+        if one["kind"] == "state" and isinstance(state, Mapping) and "luxmeter_loader" in state:
+            return int(state["epoch"]), int(state["step"])
+    return 0, 0
+
+
+def _gradients(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    return {name: parameter.grad for name, parameter in module.named_parameters()}
+
+
+def _put_gradients(module: torch.nn.Module, gradients: Mapping[str, torch.Tensor | None]) -> None:
+    for name, parameter in module.named_parameters():
+        gradient = gradients.get(name)
+        parameter.grad = None if gradient is None else gradient.to(parameter.device)

@@ -1,0 +1,1 @@
+"""Runs compared: what differs, what explains it, repeats and their statistics."""

@@ -1,0 +1,224 @@
+"""Metrics of runs as curves and axes: read, smoothed, averaged over repeats with a band. Numbers only; view/pages/plots.py draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from luxmeter.described import canonical
+from luxmeter.errors import StoreError, UsageError, suggestion
+from luxmeter.experiment.compare.repeats import as_run, group_runs
+from luxmeter.files import from_json
+from luxmeter.render.curves import Axis, Floats, Line, is_even_log, smooth
+from luxmeter.store import Run
+
+Band: TypeAlias = Literal["ci", "std", "range", "none"]
+_GRID = 600  # points of a mean over runs whose steps differ
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric of one run, wherever it comes from."""
+
+    name: str
+    key: str
+    steps: Floats
+    values: Floats
+    times_ns: Floats
+
+
+# The metric -> its lines: a name, and the series that the line is the mean of.
+Sets: TypeAlias = dict[str, list[tuple[str, list[Series]]]]
+
+
+def curves_of(members: Sequence[Run], metrics: Sequence[str] | str = (), *, repeats: bool = False) -> Sets:
+    """The series of these metrics (all but the machine's own, unless named): a line a run, or a variant."""
+    keys = [metrics] if isinstance(metrics, str) else list(metrics)
+    known = list(dict.fromkeys(key for member in members for key in member.summary))
+    for key in keys:
+        if key not in known:
+            raise UsageError(
+                "no-such-metric",
+                f"None of {len(members)} runs has a metric {key!r}.",
+                suggestion(key, known) or f"They have: {', '.join(known[:20]) or 'none'}.",
+            )
+    keys = keys or [key for key in known if not key.startswith("system/")]
+    if not keys:
+        raise UsageError("nothing-to-plot", "The runs have no metric.", "Log some first.")
+    if repeats:
+        groups = [(g.label, list(g.members)) for g in group_runs(members) if g.members]
+    else:
+        groups = list(zip(names_of(members), ([m] for m in members), strict=True))
+    return {
+        key: [(name, [s for m in some if (s := _series(m, key, name)) is not None]) for name, some in groups]
+        for key in keys
+    }
+
+
+def curves_of_tensorboard(folder: str | Path, metrics: Sequence[str] | str = ()) -> Sets:
+    """The same out of TensorBoard's event files."""
+    from luxmeter.experiment.transfer.tensorboard_events import read_runs
+
+    wanted = [metrics] if isinstance(metrics, str) else list(metrics)
+    sets: Sets = {}
+    for run in read_runs(folder):
+        flat = run.points
+        keys = np.array(flat[0::4], dtype=object)
+        columns = [np.array(flat[i::4], dtype=np.float64) for i in (1, 2, 3)]
+        for key in dict.fromkeys(flat[0::4]):
+            at = keys == key
+            series = Series(run.name, key, columns[1][at], columns[0][at], columns[2][at])
+            sets.setdefault(key, []).append((run.name, [series]))
+    for key in wanted:
+        if key not in sets:
+            raise UsageError(
+                "no-such-metric",
+                f"No event file in {folder} has a scalar {key!r}.",
+                suggestion(key, sets) or f"They have: {', '.join(list(sets)[:20]) or 'none'}.",
+            )
+    chosen = {key: sets[key] for key in wanted} if wanted else sets
+    if not chosen:
+        raise UsageError(
+            "nothing-to-plot", f"The event files in {folder} have no scalar.", "Check the folder."
+        )
+    return chosen
+
+
+def axes_of(
+    members: Sequence[Run], params: Sequence[str] = (), *, metrics: Sequence[str] | str = (), of: str = "last"
+) -> list[Axis]:  # fmt: skip
+    """The runs' parameters (those that differ, unless named) and metrics, an axis each."""
+    keys = [metrics] if isinstance(metrics, str) else list(metrics)
+    known_params = list(dict.fromkeys(key for m in members for key in m.variant))
+    for name in params:
+        if name not in known_params:
+            raise UsageError(
+                "no-such-param",
+                f"None of {len(members)} runs has a parameter {name!r}.",
+                suggestion(name, known_params) or f"They have: {', '.join(known_params[:20]) or 'none'}.",
+            )
+    shown = list(params) or [
+        key for key in known_params if len({canonical(m.variant.get(key)) for m in members}) > 1
+    ]
+    axes = [_axis(key, [from_json(m.variant.get(key)) for m in members]) for key in shown]
+    for key in keys:
+        values = [m.summary.get(key, {}).get(of) for m in members]
+        if all(value is None for value in values):
+            raise UsageError(
+                "no-such-metric",
+                f"None of {len(members)} runs has a finite {key!r}.",
+                suggestion(key, {k for m in members for k in m.summary})
+                or "luxmeter runs lists what there is.",
+            )
+        axes.append(_axis(key, values, log=False))
+    if len(axes) < 2:
+        raise UsageError(
+            "nothing-to-plot",
+            f"Parallel coordinates need two axes; these {len(members)} runs give {len(axes)}.",
+            "Name parameters or metrics in which they differ.",
+        )
+    return axes
+
+
+def members_of(runs: Iterable[Any]) -> list[Run]:
+    """The runs as repeats see them; none is an error."""
+    members = [as_run(run) for run in runs]
+    if not members:
+        raise UsageError("nothing-to-plot", "There is no run to plot.", "luxmeter runs lists what there is.")
+    return members
+
+
+def line_of(name: str, series: list[Series], *, smoothing: float, band: str, x: str) -> Line:
+    """The curve of one series, or the mean of several with its band."""
+    made = [_in_order(one, x) for one in series]
+    if len(made) == 1:
+        xs, ys = made[0]
+        line = Line(name, xs, ys)
+        return replace(line, y=smooth(ys, smoothing), raw=ys) if smoothing else line
+    grid = _grid([xs for xs, _ in made])
+    rows = np.array([np.interp(grid, xs, smooth(ys, smoothing), np.nan, np.nan) for xs, ys in made])
+    return _mean_line(name, grid, rows, band)
+
+
+def _mean_line(name: str, grid: Floats, rows: Floats, band: str) -> Line:
+    from scipy.special import stdtrit
+
+    finite = np.isfinite(rows)
+    n = finite.sum(axis=0)
+    filled = np.where(finite, rows, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(n > 0, filled.sum(axis=0) / n, np.nan)
+        var = np.where(n > 1, (np.where(finite, rows - mean, 0.0) ** 2).sum(axis=0) / (n - 1), np.nan)
+    if band == "none":
+        return Line(name, grid, mean, n=len(rows))
+    if band == "range":
+        low = np.where(finite, rows, np.inf).min(axis=0)
+        high = np.where(finite, rows, -np.inf).max(axis=0)
+        low, high = np.where(n > 0, low, np.nan), np.where(n > 0, high, np.nan)
+    else:
+        half = np.sqrt(var)
+        if band == "ci":
+            half = half * stdtrit(np.maximum(n - 1, 1), 0.975) / np.sqrt(np.maximum(n, 1))
+        low, high = mean - half, mean + half
+    return Line(name, grid, mean, low=low, high=high, n=len(rows))
+
+
+def _grid(axes: list[Floats]) -> Floats:
+    """The places where a mean is drawn: every one that a run has, or even steps if those are too many."""
+    places = np.unique(np.concatenate(axes))
+    if len(places) <= _GRID:
+        return np.asarray(places, dtype=np.float64)
+    first = axes[0]
+    if all(len(axis) == len(first) and np.array_equal(axis, first) for axis in axes):
+        return np.asarray(
+            places[np.unique(np.linspace(0, len(places) - 1, _GRID).astype(int))], dtype=np.float64
+        )
+    return np.linspace(places[0], places[-1], _GRID)
+
+
+def _in_order(series: Series, x: str) -> tuple[Floats, Floats]:
+    """The curve from left to right; of a step that was logged twice the later value."""
+    xs = series.steps if x == "step" else (series.times_ns - series.times_ns.min()) / 1e9
+    order = np.argsort(xs, kind="stable")
+    xs, ys = xs[order], series.values[order]
+    last = np.append(np.diff(xs) > 0, True)
+    return np.asarray(xs[last], dtype=np.float64), np.asarray(ys[last], dtype=np.float64)
+
+
+def _series(member: Run, key: str, name: str) -> Series | None:
+    if key not in member.summary:
+        return None
+    try:
+        table = member.metric(key).to_arrow()
+    except StoreError:
+        return None
+    columns = [np.asarray(table.column(c).to_numpy(), dtype=np.float64) for c in ("step", "value", "time_ns")]
+    return Series(name, key, *columns)
+
+
+def names_of(members: Sequence[Run]) -> list[str]:
+    """What tells runs apart in a legend: name and differing parameters; the id where that is not enough."""
+    labels = {m.id: g.label for g in group_runs(members, code=False) for m in g.members}
+    told = []
+    for member in members:
+        label = labels.get(member.id, member.name)
+        told.append(label if member.seed is None else f"{label} seed={member.seed}")
+    return [
+        text if told.count(text) == 1 else f"{text} {member.id[:5]}"
+        for text, member in zip(told, members, strict=True)
+    ]
+
+
+def _axis(name: str, values: list[Any], *, log: bool | None = None) -> Axis:
+    plain = [
+        v if v is None or (isinstance(v, int | float | str) and not isinstance(v, bool)) else str(v)
+        for v in values
+    ]
+    axis = Axis(name, plain)
+    if not axis.is_numeric:
+        return axis
+    return replace(axis, log=is_even_log([float(v) for v in plain if v is not None]) if log is None else log)

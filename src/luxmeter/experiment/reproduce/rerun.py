@@ -1,0 +1,306 @@
+"""A run's program once more: its code in a folder of its own, its command, its seed and random state, a new run.
+
+The code comes from the git snapshot as a worktree (nothing of the user's HEAD, index, branches or files is touched),
+or from the run's blobs. Nothing goes through a shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from luxmeter.errors import StoreError, UsageError
+from luxmeter.experiment import lineage
+from luxmeter.experiment.capture import redaction
+from luxmeter.experiment.capture.git import git_agrees, git_text
+from luxmeter.experiment.query import source_code
+from luxmeter.experiment.reproduce.entries import check_entries, is_control
+from luxmeter.experiment.reproduce.rollback import roll_back
+from luxmeter.experiment.seed import restored
+from luxmeter.store import Lab, Run
+from luxmeter.store.layout import RUNS
+from luxmeter.store.records import Command
+from luxmeter.store.writer import inside
+
+# Variables of the run that decide numbers; everything else is this machine's own.
+_DECIDING = (
+    "PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG",
+    "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Again:
+    """What came of it. `run` is the new run; `folder` where the code lay (still there only if it was to be kept)."""
+
+    run: Run
+    returncode: int
+    folder: Path
+    command: tuple[str, ...]
+    left_out: tuple[str, ...]  # large files beside the code that the snapshot only names
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to start a run's program."""
+
+    argv: tuple[str, ...]  # behind the script
+    script: str | None  # in the new folder, or absolute
+    module: str | None
+    cwd: Path
+    by_luxmeter: bool  # the script knows nothing of us: `luxmeter run` keeps its run
+
+
+def run_again(
+    run: Run,
+    lab: Lab,
+    *,
+    arguments: Sequence[str] | None = None,
+    folder: Path | None = None,
+    links: Sequence[str] = (),
+    python: str = "",
+    random_state: bool = True,
+    quiet: bool = False,
+) -> Again:
+    """Start it again and wait for its end. `arguments` replace those of the command; `folder` is kept, else a
+    temporary one is made and removed; `links` are paths of the project (data) to be linked into it."""
+    command = _startable(run)
+    with code_of(run, folder) as place:
+        for name in links:
+            _link(run, place, name)
+        for watched in _watched(run, place):
+            Path(watched).mkdir(
+                parents=True, exist_ok=True
+            )  # where it wrote to: git keeps no empty or ignored folder
+        plan = make_plan(run, command, place, arguments)
+        words = _words(plan, run, place, python or sys.executable)
+        started_ns = time.time_ns()
+        returncode = _wait(words, plan.cwd, _variables(run, lab, place, random_state), quiet=quiet)
+        made = _child_of(run.id, lab, started_ns)
+        if made is None:
+            raise StoreError(
+                "no-run-made",
+                f"The program of run {run.id} ended with {returncode} and made no run.",
+                "Look at what it printed; it must reach lux.Experiment, or be started by luxmeter run.",
+            )
+        code = run.snapshot
+        left_out = tuple(code.git.get("left_out", ())) if code and code.git else ()
+        return Again(made, returncode, place, tuple(words), left_out)
+
+
+@contextlib.contextmanager
+def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
+    """A folder with the run's code: `folder`, which must be empty and stays, or a temporary one."""
+    code = run.snapshot
+    if code is None or not (code.files or code.git):
+        raise StoreError(
+            "no-code-kept", f"Run {run.id} keeps no code.", "Runs made by lux.Experiment or luxmeter run do."
+        )
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        raise UsageError(
+            "folder-not-empty",
+            f"There is something in {folder} already.",
+            "Name a folder that is not there yet.",
+        )
+    temporary = None if folder else Path(tempfile.mkdtemp(prefix="luxmeter-again-"))
+    place = folder.absolute() if folder else (temporary or Path()) / _folder_name(code.root)
+    tree = source_code.whole_tree(run)
+    snapshot = str(code.git.get("snapshot", "")) if code.git else ""
+    is_worktree = tree.repository is not None and git_agrees(tree.repository, "cat-file", "-e", snapshot)
+    try:
+        if is_worktree and tree.repository is not None:
+            # What ran but is not in the tree: a submodule's files, ignored ones.
+            besides = [path for path in code.files if path not in tree.files]
+            check_entries(besides, {}, place)
+            git_text(
+                tree.repository, "worktree", "add", "--quiet", "--detach", "--force", str(place), snapshot
+            )
+            for path in besides:
+                target = inside(place, path)
+                if not target.parent.resolve().is_relative_to(place.resolve()) or target.is_symlink():
+                    raise StoreError(
+                        "link-outside",
+                        f"{path} of this run's code lies behind a link.",
+                        "It was not written.",
+                    )
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(run.blob(code.files[path]))
+        else:
+            roll_back(run, place, checkpoints=False)
+        yield place
+    finally:
+        if temporary is not None:
+            if is_worktree and tree.repository is not None:
+                git_agrees(tree.repository, "worktree", "remove", "--force", "--force", str(place))
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _folder_name(root: str) -> str:
+    """The project folder's own name where it can be one: the text comes out of a file."""
+    name = Path(root).name
+    return name if re.fullmatch(r"[\w-][\w. -]*", name) and not is_control(name) else "code"
+
+
+def make_plan(run: Run, command: Command, place: Path, arguments: Sequence[str] | None = None) -> Plan:
+    """Where and how to start it: paths inside the project become paths inside `place`."""
+    code = run.snapshot
+    root = Path(code.root) if code else Path(command.cwd)
+    cwd = Path(command.cwd)
+    below = cwd.relative_to(root) if cwd.is_relative_to(root) and ".." not in cwd.parts else None
+    inner = cwd if below is None else place / below
+    if not inner.is_dir():
+        inner = place
+    script = command.script
+    if script is not None and not Path(script).is_absolute():
+        script = str(inside(place, script))
+    argv = tuple(command.argv[1:] if arguments is None else arguments)
+    return Plan(argv, script, command.module, inner, by_luxmeter=command.by == "luxmeter run")
+
+
+def import_roots(files: Sequence[str]) -> list[str]:
+    """The folders that must be searched so that these files are found as they were: above each topmost package."""
+    packages = {str(Path(name).parent) for name in files if Path(name).name == "__init__.py"}
+    roots: dict[str, None] = {}
+    for name in files:
+        folder = Path(name).parent
+        while str(folder) in packages:
+            folder = folder.parent
+        roots[str(folder)] = None
+    return sorted(roots)
+
+
+def _startable(run: Run) -> Command:
+    command = run.command
+    if command is None or (command.script is None and command.module is None) or command.interactive:
+        what = (
+            "was made in a notebook or a console" if command and command.interactive else "keeps no command"
+        )
+        raise StoreError(
+            "not-startable",
+            f"Run {run.id} {what}: there is no script to start again.",
+            "luxmeter code shows its code, luxmeter rollback --to brings it into a folder.",
+        )
+    return command
+
+
+def _words(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
+    hidden = [word for word in plan.argv if redaction.HIDDEN in word]
+    if hidden:
+        raise UsageError(
+            "argument-hidden",
+            f"The command of run {run.id} had a secret in it, which is not kept: {hidden[0]}.",
+            "Give it anew: luxmeter rerun RUN name=value.",
+        )
+    before = [python]
+    if plan.by_luxmeter:
+        before += ["-m", "luxmeter", "run", "--name", run.name]
+        before += [word for folder in _watched(run, place) for word in ("--watch", folder)]
+    if plan.module is not None:
+        return [*before, "-m", plan.module, *plan.argv]
+    if plan.script is None or not Path(plan.script).is_file():
+        raise StoreError(
+            "script-missing",
+            f"The script {plan.script} is not among the code of the run.",
+            "It lay outside of the project; put it back where it was.",
+        )
+    return [*before, plan.script, *plan.argv]
+
+
+def _watched(run: Run, place: Path) -> list[str]:
+    """The folders of the project that were watched, as far as something happened in them."""
+    code = run.snapshot
+    root = code.root if code else ""
+    folders = dict.fromkeys(change.folder for change in run.changed_files)
+    below = [Path(f).relative_to(root) for f in folders if root and Path(f).is_relative_to(root)]
+    return [str(inside(place, folder)) if folder.parts else str(place) for folder in below]
+
+
+def _variables(run: Run, lab: Lab, place: Path, random_state: bool) -> dict[str, str]:
+    recorded = run.environment.get("variables", {})
+    deciding = {
+        name: str(recorded[name]) for name in _DECIDING if isinstance(recorded, Mapping) and name in recorded
+    }
+    variables = {k: v for k, v in os.environ.items() if k not in _DECIDING and k != restored.VARIABLE}
+    code = run.snapshot
+    # In front of everything: a project installed in place would otherwise give its present code, not the run's.
+    paths = [str(place / root) for root in import_roots(list(code.files) if code else [])]
+    paths += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    made = {
+        **variables,
+        **deciding,
+        "LUXMETER_HOME": str(lab.folder),
+        lineage.VARIABLE: str(run.folder),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    if random_state:
+        made[restored.VARIABLE] = str(run.folder)
+    return made
+
+
+def _wait(words: list[str], cwd: Path, variables: dict[str, str], *, quiet: bool) -> int:
+    """Wait for the program. What it prints goes to stderr: stdout is for the result."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        child = subprocess.Popen(
+            words, cwd=cwd, env=variables, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if quiet else _stderr(), stderr=subprocess.DEVNULL if quiet else _stderr(),
+        )  # fmt: skip
+    except OSError as error:
+        raise StoreError(
+            "program-not-started",
+            f"{words[0]} cannot be started: {error.strerror}.",
+            "Name one with --python.",
+        ) from error
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        raise
+
+
+def _stderr() -> int | None:
+    try:
+        return sys.stderr.fileno()
+    except (OSError, ValueError, AttributeError):
+        return subprocess.DEVNULL  # a notebook's stream has no file: the output is in the new run's log
+
+
+def _child_of(parent: str, lab: Lab, started_ns: int) -> Run | None:
+    """The first run since then that names `parent` as its own."""
+    for head in reversed(lab.catalog.select_heads("", limit=200, archived=None)):
+        if head.created_ns >= started_ns and head.state != "damaged":
+            found = Run(lab.folder / RUNS / head.id, lab.folder)
+            if found.identity.get("parent") == parent:
+                return found
+    return None
+
+
+def _link(run: Run, place: Path, name: str) -> None:
+    code = run.snapshot
+    source = inside(Path(code.root if code else "."), name)
+    target = inside(place, name)
+    if not source.exists():
+        raise UsageError(
+            "nothing-to-link",
+            f"There is no {name} in {source.parent}.",
+            "Name a path below the project's folder.",
+        )
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(source)

@@ -16,10 +16,9 @@ from luxmeter.model.counter import AttentionSeen, Counter, Unknown
 from luxmeter.model.inputs import CallArguments, prepared
 from luxmeter.model.leaves import Leaves
 from luxmeter.model.lifetimes import Lifetimes
-from luxmeter.model.module_paths import Places, every_place
 from luxmeter.model.optimizers import Weight
 from luxmeter.model.standin import is_lazy, process_as_it_was, standing_in
-from luxmeter.model.watch import Watch, shapes_of, tensors_in
+from luxmeter.model.watch import Places, Watch, every_place, shapes_of, tensors_in
 
 
 @dataclass

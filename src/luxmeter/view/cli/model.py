@@ -12,7 +12,7 @@ import typer
 from luxmeter.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
-    from luxmeter.model.compare import Comparison
+    from luxmeter.model.compare import ModelComparison
     from luxmeter.model.records import ModelCost
 
 
@@ -98,10 +98,10 @@ def _beside(path: Path, number: int, names: list[str]) -> Path:
 
 
 def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -> None:
-    from luxmeter.model.compare import compare
+    from luxmeter.model.compare import compare_models
     from luxmeter.render.json_text import print_json
 
-    together = compare(costs) if len(costs) > 1 else None
+    together = compare_models(costs) if len(costs) > 1 else None
     if as_json:
         whole = [cost.to_dict() for cost in costs]
         print_json(whole[0] if together is None else {"models": whole, "comparison": together.to_dict()})
@@ -113,7 +113,7 @@ def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -
         _side_by_side(together)
 
 
-def _side_by_side(together: Comparison) -> None:
+def _side_by_side(together: ModelComparison) -> None:
     from luxmeter.render.table import Column, Table
 
     rows = []

@@ -5,9 +5,8 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from luxmeter.model.export import written
-from luxmeter.model.hotspots import shares
-from luxmeter.model.records import ModelCost
+from luxmeter.model.latency import shares
+from luxmeter.model.records import ModelCost, written
 from luxmeter.render.amounts import amount, size, span
 from luxmeter.view.text.model import summary_lines, warning_lines
 

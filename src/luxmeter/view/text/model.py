@@ -6,7 +6,7 @@ import io
 import sys
 from typing import IO
 
-from luxmeter.model.hotspots import Share, shares
+from luxmeter.model.latency import Share, shares
 from luxmeter.model.records import ModelCost, ModuleCost
 from luxmeter.render.amounts import amount, size, span
 from luxmeter.render.table import (
@@ -77,6 +77,8 @@ def summary_lines(cost: ModelCost) -> list[str]:
             f"{memory.optimizer or 'no optimizer'} {size(memory.optimizer_bytes)}, kept for backward "
             f"{size(memory.training_activation_bytes or 0)}"
         )
+    elif cost.training_step is not None:
+        lines.append("  training     not counted yet: backward=True, or .with_training()")
     if cost.latency is not None and cost.batch not in {None, *(b.batch for b in cost.latency.batches)}:
         lines.append(
             f"  latency      batch {cost.batch}, as given: median {span(cost.latency.median_ns)}, "

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import luxmeter as lux
 from luxmeter.errors import UsageError
-from luxmeter.model.compare import compare_models
+from luxmeter.model import compare_models
 from luxmeter.model.latency import shares
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 import luxmeter as lux
-from luxmeter.model import records, training
-from luxmeter.model.compare import compare_models
+from luxmeter.model import compare_models, records, training
 from luxmeter.model.records import ModelCost
 
 

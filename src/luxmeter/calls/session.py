@@ -29,7 +29,7 @@ from luxmeter.errors import TraceError, warn_once
 from luxmeter.supported import newer_than_tested, version_of
 
 if TYPE_CHECKING:
-    from luxmeter import Operators
+    from luxmeter.operators import Operators
 
 _lock = threading.RLock()
 _active: Trace | None = None
@@ -119,7 +119,7 @@ class Trace:
         self._core, self._core_reason = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
         self._words = Words(arguments, describer(options.framework, facts=options.facts))
-        computing = options.device or device.current(options.framework or "")
+        computing = options.device or device.current_device(options.framework or "")
         hooks = arguments.hooks()
         modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
         self._recorder = self._core.Recorder(

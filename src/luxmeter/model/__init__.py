@@ -1,5 +1,50 @@
 """What a model costs. Every part of it computes with torch."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from luxmeter.doors import door
 from luxmeter.torch_extra import require_torch
+
+if TYPE_CHECKING:
+    from luxmeter.model import plainnet as plainnet
+    from luxmeter.model.analysis import analyze as analyze
+    from luxmeter.model.analysis import analyze_model as analyze_model
+    from luxmeter.model.compare import ModelComparison as ModelComparison
+    from luxmeter.model.compare import compare_models as compare_models
+    from luxmeter.model.inputs import parse_size as parse_size
+    from luxmeter.model.latency import Share as Share
+    from luxmeter.model.latency import shares as shares
+    from luxmeter.model.plainnet import PlainNet as PlainNet
+    from luxmeter.model.plainnet import SearchResult as SearchResult
+    from luxmeter.model.records import ModelCost as ModelCost
+    from luxmeter.model.records import ModuleCost as ModuleCost
+    from luxmeter.model.records import written as written
+    from luxmeter.model.scores import score_named as score_named
+    from luxmeter.model.zen import ZenScore as ZenScore
+    from luxmeter.model.zen import zen_score as zen_score
+
+__getattr__, __dir__, __all__ = door(
+    __name__,
+    {
+        "analyze": "analysis",
+        "analyze_model": "analysis",
+        "ModelComparison": "compare",
+        "compare_models": "compare",
+        "parse_size": "inputs",
+        "Share": "latency",
+        "shares": "latency",
+        "PlainNet": "plainnet",
+        "SearchResult": "plainnet",
+        "plainnet": "plainnet",
+        "ModelCost": "records",
+        "ModuleCost": "records",
+        "written": "records",
+        "score_named": "scores",
+        "ZenScore": "zen",
+        "zen_score": "zen",
+    },
+)
 
 require_torch("luxmeter.model")

@@ -18,7 +18,7 @@ from luxmeter.model.records import Memory, ModelCost
 from luxmeter.model.training import TrainingStep
 from luxmeter.model.tree import module_rows, operator_rows, sums_of, unknown_rows
 from luxmeter.model.watch import every_place, shapes_of, tensors_in
-from luxmeter.operators.timer import without_collecting
+from luxmeter.operators import without_collecting
 from luxmeter.supported import check_torch
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from luxmeter.errors import UsageError
 from luxmeter.model.records import ModelCost
-from luxmeter.render.amounts import amount, size, span
+from luxmeter.render import amount, size, span
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from luxmeter.by_name import by_name
 from luxmeter.errors import MissingExtraError, UsageError, suggestion
 from luxmeter.model.optimizers import TrainingMemory, training_memory
-from luxmeter.views import view
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -200,12 +200,12 @@ class ModelCost:
 
     def tree(self, *, depth: int = 2) -> str:
         """The modules as text, `depth` levels of them, with parameters, MACs and shapes."""
-        text: str = view("model text")(self, depth=depth)
+        text: str = by_name("model text")(self, depth=depth)
         return text
 
     def show(self, *, depth: int = 2, memory: bool = False) -> None:
         """Print the whole report to the terminal; with `memory`, also what training needs by optimizer."""
-        view("model report")(self, depth=depth, memory=memory)
+        by_name("model report")(self, depth=depth, memory=memory)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON; the totals that are properties are in it too."""
@@ -250,7 +250,7 @@ class ModelCost:
 
     def to_html(self, path: str | Path | None = None, *, depth: int | None = None) -> str:
         """A page of its own with the tree that folds, also written to `path` if given."""
-        page: str = view("model page")(self, path, depth=depth)
+        page: str = by_name("model page")(self, path, depth=depth)
         return page
 
     def __str__(self) -> str:

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.model.inputs import CallArguments, arguments_for, batch_of, dtype_named, explain
+from luxmeter.model.inputs import CallArguments, arguments_for, batch_of, explain, torch_dtype
 from luxmeter.model.optimizers import OptimizerCost, cost_of_optimizer
 from luxmeter.model.passes import Pass, run
 from luxmeter.model.records import Memory, ModelCost
 from luxmeter.model.training import TrainingStep
 from luxmeter.model.tree import module_rows, operator_rows, sums_of, unknown_rows
-from luxmeter.model.watch import every_place, shapes_of, tensors_in
+from luxmeter.model.watch import every_place, shapes_of
 from luxmeter.operators import without_collecting
 from luxmeter.supported import check_torch
 
@@ -72,7 +72,7 @@ def analyze(
             "Give a function of the model's result that returns a tensor with one element, or no loss.",
         )
     call = arguments_for(inner, inputs, kwargs=kwargs, input_size=input_size, input_dtype=input_dtype)
-    wanted = None if dtype is None else dtype_named(dtype)
+    wanted = None if dtype is None else torch_dtype(dtype)
     notes: list[str] = []
     with without_collecting():
         forward = _somewhere(inner, call, device, notes, training=False, dtype=wanted)
@@ -224,9 +224,7 @@ def _counted(
 
 def _dtype_of(model: nn.Module) -> torch.dtype:
     found = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
-    return found or next(
-        (b.dtype for b in tensors_in(list(model.buffers())) if b.is_floating_point()), torch.float32
-    )
+    return found or next((b.dtype for b in model.buffers() if b.is_floating_point()), torch.float32)
 
 
 analyze_model = analyze

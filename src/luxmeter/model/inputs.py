@@ -12,12 +12,8 @@ from torch.utils._pytree import tree_map
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.model.standin import without_data
-from luxmeter.model.watch import tensors_in
-
-_SHORT_NAMES = {
-    "float": "float32", "double": "float64", "half": "float16", "fp16": "float16", "fp32": "float32",
-    "bf16": "bfloat16", "long": "int64", "int": "int32", "short": "int16", "byte": "uint8",
-}  # fmt: skip
+from luxmeter.nested import tensors_of
+from luxmeter.signature import DTYPE_SPELLINGS, dtype_named
 
 
 class CallArguments(NamedTuple):
@@ -27,15 +23,15 @@ class CallArguments(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def dtype_named(name: str | torch.dtype) -> torch.dtype:
+def torch_dtype(name: str | torch.dtype) -> torch.dtype:
     """`bf16`, `bfloat16`, `torch.bfloat16` -> torch.bfloat16."""
     if isinstance(name, torch.dtype):
         return name
-    plain = str(name).removeprefix("torch.").strip()
-    found = getattr(torch, _SHORT_NAMES.get(plain, plain), None)
+    plain = dtype_named(str(name))
+    found = getattr(torch, plain, None)
     if isinstance(found, torch.dtype):
         return found
-    known = [*_SHORT_NAMES, *(n for n in dir(torch) if isinstance(getattr(torch, n), torch.dtype))]
+    known = [*DTYPE_SPELLINGS, *(n for n in dir(torch) if isinstance(getattr(torch, n), torch.dtype))]
     raise UsageError(
         "no-such-dtype",
         f"{name!r} is no type of number that torch knows.",
@@ -60,7 +56,7 @@ def arguments_for(
             "Give input_size with it; tensors given as inputs have their own type.",
         )
     if input_size is not None:
-        inputs = from_sizes(input_size, dtype=None if input_dtype is None else dtype_named(input_dtype))
+        inputs = from_sizes(input_size, dtype=None if input_dtype is None else torch_dtype(input_dtype))
     named = dict(kwargs or {})
     if isinstance(inputs, Mapping):
         if _takes(model, (), {**inputs, **named}):
@@ -102,7 +98,7 @@ def parse_size(text: str, *, dtype: torch.dtype | None = None) -> torch.Tensor:
             f"The size {text!r} has a part that is no whole number.",
             "Write it like 1,3,224,224, with a type behind a colon if it is not float32: 1,128:int64.",
         ) from None
-    return _empty(size, dtype_named(named) if named else dtype or torch.float32)
+    return _empty(size, torch_dtype(named) if named else dtype or torch.float32)
 
 
 def _empty(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -161,7 +157,10 @@ def resized(call: CallArguments, batch: int) -> CallArguments:
 
 def batch_of(call: CallArguments) -> int | None:
     """The first dimension of the first tensor, taken as the batch."""
-    found = next((t for t in tensors_in((call.args, call.kwargs)) if not t.is_nested and t.dim()), None)
+    found = next(
+        (t for t in tensors_of((call.args, call.kwargs), in_objects=True) if not t.is_nested and t.dim()),
+        None,
+    )
     return None if found is None else int(found.shape[0])
 
 
@@ -198,7 +197,8 @@ def explain(model: nn.Module, problem: BaseException) -> UsageError:
     name, module = list(model.named_modules())[index]
     where = f"Module {name!r} ({type(module).__name__})" if name else f"The model ({type(module).__name__})"
     got = ", ".join(
-        f"{_size(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in tensors_in((args, kwargs))[:6]
+        f"{_size(t.shape)} {str(t.dtype).removeprefix('torch.')}"
+        for t in tensors_of((args, kwargs), in_objects=True)[:6]
     )
     wanted = _wants(module)
     return UsageError(
@@ -246,7 +246,7 @@ def _wants(module: nn.Module) -> str:
 
 def _advice(module: nn.Module, args: tuple[Any, ...]) -> str:
     if isinstance(module, nn.Embedding | nn.EmbeddingBag) and any(
-        t.is_floating_point() for t in tensors_in(args)[:1]
+        t.is_floating_point() for t in tensors_of(args, in_objects=True)[:1]
     ):
         return "Pass input_dtype='int64' (on the command line: --input 1,128:int64). "
     return "Check the size of the input (the batch comes first). "

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from luxmeter.nested import tensors_of
+
 _is_grad_enabled = torch.is_grad_enabled
 _NO_SEQUENCE = 2**62  # gradient accumulation carries the largest number: it belongs to no module
 
@@ -172,21 +174,4 @@ def shapes_of(value: Any, *, limit: int = 16) -> tuple[tuple[int, ...], ...]:
     """Shapes of the tensors in `value`, at most `limit` of them."""
     if type(value) is torch.Tensor:
         return () if value.is_nested else (tuple(value.shape),)
-    return tuple(tuple(t.shape) for t in tensors_in(value)[:limit] if not t.is_nested)
-
-
-def tensors_in(value: Any, *, depth: int = 6) -> list[torch.Tensor]:
-    """The tensors in nested tuples, lists, dicts and plain objects, in order."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if depth == 0 or value is None or isinstance(value, str | bytes | int | float | torch.nn.Module):
-        return []
-    if isinstance(value, dict):
-        inside: Any = value.values()
-    elif isinstance(value, list | tuple | set):
-        inside = value
-    elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
-        inside = vars(value).values()
-    else:
-        return []
-    return [tensor for item in inside for tensor in tensors_in(item, depth=depth - 1)]
+    return tuple(tuple(t.shape) for t in tensors_of(value, in_objects=True)[:limit] if not t.is_nested)

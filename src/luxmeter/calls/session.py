@@ -26,6 +26,7 @@ from luxmeter.calls.targets import Coverage, told
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.writer import Spill
 from luxmeter.errors import TraceError, warn_once
+from luxmeter.process import at_worker_end
 from luxmeter.supported import newer_than_tested, version_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _lock = threading.RLock()
 _active: Trace | None = None
+_ends_of = 0  # the process that knows what to do at its end
 
 
 class Trace:
@@ -63,7 +65,7 @@ class Trace:
 
     def start(self) -> Trace:
         """Begin to record. Everything that can be refused is refused before anything is patched."""
-        global _active
+        global _active, _ends_of
         begun_ns = time.perf_counter_ns()
         with _lock:
             if _active is not None and _active.gives_way:
@@ -95,6 +97,9 @@ class Trace:
         self._setup_ns += time.perf_counter_ns() - begun_ns
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._recorder.start()
+        if not self._child and _ends_of != os.getpid():
+            _ends_of = os.getpid()
+            at_worker_end(_at_exit)
         return self
 
     def _tell_left_out(self) -> None:
@@ -156,6 +161,7 @@ class Trace:
             self._token = processes.Token.of(self.folder, options, place.rank)
         else:
             self.folder = Path(self._token.folder)
+            layout.hold(self.folder)
         self._words.token = self._token
         self._open_spill().start()
 
@@ -342,7 +348,7 @@ class Trace:
         self._words.on_thread(number)
         if self._child and self._spill is None and self.running:
             self._open_spill().start()
-            processes.at_process_end(self.finish_child)
+            at_worker_end(self.finish_child)
 
     def _on_chunk(self) -> None:
         if self._spill is not None:
@@ -434,7 +440,6 @@ def _after_fork() -> None:
 def _at_exit() -> None:
     if _active is not None:
         (_active.finish_child if _active._child else _active.stop)()
-    layout.remove_temporary()
 
 
 os.register_at_fork(

@@ -9,16 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from luxmeter import scratch
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.experiment import lineage
 from luxmeter.experiment.capture import redaction
@@ -112,7 +111,7 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
             f"There is something in {folder} already.",
             "Name a folder that is not there yet.",
         )
-    temporary = None if folder else Path(tempfile.mkdtemp(prefix="luxmeter-again-"))
+    temporary = None if folder else scratch.make("rerun")
     place = folder.absolute() if folder else (temporary or Path()) / _folder_name(code.root)
     tree = source_code.whole_tree(run)
     snapshot = str(code.git.get("snapshot", "")) if code.git else ""
@@ -142,7 +141,7 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
         if temporary is not None:
             if is_worktree and tree.repository is not None:
                 git_agrees(tree.repository, "worktree", "remove", "--force", "--force", str(place))
-            shutil.rmtree(temporary, ignore_errors=True)
+            scratch.remove(temporary)
 
 
 def _folder_name(root: str) -> str:

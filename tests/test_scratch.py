@@ -15,6 +15,8 @@ import pytest
 from luxmeter import scratch
 from luxmeter.process import Process
 
+ONE_CORE = "where a trace lies, not what it records"
+
 
 @pytest.fixture
 def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -17,6 +17,8 @@ from luxmeter.calls.result import TraceResult
 from luxmeter.errors import TraceError, UsageError
 from luxmeter.view.cli import build_app
 
+ONE_CORE = "differences are found in recordings, whichever core made them"
+
 
 class Made:
     """A trace of made-up self times: name -> nanoseconds of each call."""

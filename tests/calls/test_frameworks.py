@@ -12,6 +12,8 @@ from luxmeter.calls import frameworks
 from luxmeter.classic import apitimewrapper
 from luxmeter.errors import MissingExtraError, UsageError
 
+ONE_CORE = "which frameworks are looked at is settled before a core is chosen"
+
 
 def test_torch_alone_never_imports_mindspore():
     code = "import luxmeter as lux, sys, torch\nwith lux.trace(): torch.ones(2)\nprint('mindspore' in sys.modules)"

@@ -186,6 +186,7 @@ def test_when_nothing_can_be_seen_the_start_fails_and_leaves_nothing(
     assert patcher.installed() is None and torch_is_untouched()
 
 
+@pytest.mark.one_core("no core is reached")
 def test_a_listing_that_fails_altogether_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listed, "listing", breaks)
     with pytest.raises(TraceError, match="framework-unknown"):

@@ -31,6 +31,8 @@ from luxmeter.calls.tree import descendants, make_tree, parents
 from luxmeter.errors import UsageError
 from luxmeter.signature import Signature
 
+ONE_CORE = "tables of made-up events"
+
 CALLABLES = (
     CallableWords("(luxmeter)"),
     CallableWords("Tensor.__add__", "+"),

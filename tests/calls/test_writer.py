@@ -146,6 +146,7 @@ def _inject(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, times: float
     monkeypatch.setattr(owner, name, failing(real, times, error), raising=False)
 
 
+@pytest.mark.one_core("no core is reached")
 def test_signatures_that_come_while_the_writer_reads_them() -> None:
     """In Python 3.11 the collector may run, and with it other threads, wherever a tuple is made."""
     known = describe.Words(Arguments())

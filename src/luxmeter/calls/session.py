@@ -273,12 +273,12 @@ class Trace:
         if self._recorder is not None:
             self._recorder.step()
 
-    def wrap(self, function: Any, *, name: str | None = None, span: bool = False) -> Any:
+    def wrap(self, function: F, *, name: str | None = None, span: bool = False) -> F:
         """A stand-in for a function of yours that is recorded while this trace runs."""
         if self._recorder is None:
             raise TraceError("trace-not-started", "The trace was not started.", "Call start() before wrap().")
         shown = name or f"{function.__module__}.{function.__qualname__}"
-        return self._recorder.wrap(function, self._words.add(shown, kind=1 if span else 0))
+        return cast(F, self._recorder.wrap(function, self._words.add(shown, kind=1 if span else 0)))
 
     def live(self) -> CallTable:
         """Totals for each API until now, without touching the disk."""
@@ -321,7 +321,7 @@ class Trace:
         """Every call, one row each."""
         return self.result.events()
 
-    def sql(self, query: str) -> Any:
+    def sql(self, query: str) -> pa.Table:
         """A query through duckdb on the tables `calls` and `signatures`."""
         return self.result.sql(query)
 

@@ -6,10 +6,10 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 from luxmeter import ranks, scratch
 from luxmeter.errors import UsageError
@@ -193,7 +193,13 @@ class Experiment:
             )
         return self._known_run().put_file(name or source.name, source) if self._writing("add_file") else None
 
-    def keycode(self, code: T | None = None) -> Any:
+    @overload
+    def keycode(self, code: None = None) -> Callable[[T], T]: ...
+
+    @overload
+    def keycode(self, code: T) -> T: ...
+
+    def keycode(self, code: T | None = None) -> T | Callable[[T], T]:
         """Keep this code by name: `@exp.keycode()` above a function or class, or `exp.keycode(module)`."""
         if code is None:
             return self._keep_code

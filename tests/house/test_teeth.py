@@ -1,0 +1,1 @@
+"""Each rule of the house fails on a planted fault."""

@@ -47,7 +47,7 @@ def test_several_may_wait_for_one_package(tmp_path, monkeypatch):
     import contextlib
     import sys
 
-    from luxmeter.calls.patching.imports import AsideImports
+    from luxmeter.calls.patching.imports import SuspendedImports
     from luxmeter.view.startup.first_import import call_after_import
 
     (tmp_path / "awaited_package.py").write_text("x = 1")
@@ -57,7 +57,7 @@ def test_several_may_wait_for_one_package(tmp_path, monkeypatch):
     for number in range(2):
         sys.meta_path.insert(
             0,
-            AsideImports(
+            SuspendedImports(
                 (),
                 contextlib.nullcontext,
                 ("awaited_package",),

@@ -168,7 +168,7 @@ def test_a_class_that_cannot_be_changed_keeps_its_other_names(
 
     monkeypatch.setattr(patcher.Binding, "put", refuses)
     with unchanged(), Seen(core) as seen:
-        with seen.patcher.aside():
+        with seen.patcher.suspended():
             pass
         double(torch.ones(2))
         torch.add(torch.ones(1), 1)

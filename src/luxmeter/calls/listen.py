@@ -14,7 +14,7 @@ from typing import Any
 from luxmeter.calls import frameworks
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.patching import patcher
-from luxmeter.calls.records import CALL, CallableWords
+from luxmeter.calls.records import CALL, CallableNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Listener:
         names = frameworks.chosen(framework)
         self._inside = dict.fromkeys(names, inside) if isinstance(inside, bool) else dict(inside)
         self._after = dict(after) if isinstance(after, Mapping) else dict.fromkeys(names, after)
-        self._words: list[tuple[CallableWords, bool]] = []
+        self._words: list[tuple[CallableNames, bool]] = []
         # Its stand-ins are used, its recording never started: they pass straight on to what times the call.
         self._recorder = load_core(None)[0].Recorder(signatures=False)
         self._local = threading.local()
@@ -78,8 +78,8 @@ class Listener:
             record: bool = True, boundary: bool = False, framework: str = "") -> int:  # fmt: skip
         """A new callable id."""
         number: int = self._recorder.add_callable(name, kind=kind)
-        self._words.extend([(CallableWords(""), False)] * (number + 1 - len(self._words)))
-        self._words[number] = (CallableWords(name, label, kind, path, framework), record)
+        self._words.extend([(CallableNames(""), False)] * (number + 1 - len(self._words)))
+        self._words[number] = (CallableNames(name, label, kind, path, framework), record)
         return number
 
     def child_token(self) -> None:

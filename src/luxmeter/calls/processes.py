@@ -20,7 +20,7 @@ from typing import Any, cast
 from luxmeter.calls.frameworks import NAMES
 from luxmeter.calls.layout import is_stopped
 from luxmeter.calls.options import TraceOptions, TraceSettings
-from luxmeter.calls.patching.imports import AsideImports
+from luxmeter.calls.patching.imports import SuspendedImports
 from luxmeter.calls.writer import Spill
 
 # What does not travel: the device is found again, the folder is the parent's.
@@ -121,7 +121,7 @@ def run_spawned(given: str, run: Callable[[], Any]) -> Any:
         except Exception as error:  # noqa: BLE001 - the child has its own work to do
             say_joined(token, f"{type(error).__name__}: {error}")
 
-    awaiting = AsideImports((), contextlib.nullcontext, NAMES, join)
+    awaiting = SuspendedImports((), contextlib.nullcontext, NAMES, join)
     say_joined(token, "the trace was over when they began" if is_stopped(Path(token.folder)) else "")
     if any(name in sys.modules for name in NAMES):
         join()

@@ -17,7 +17,7 @@ from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.budget import Budget
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.decorator import F, traced
-from luxmeter.calls.describe import Words, describer
+from luxmeter.calls.describe import Names, describer
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.sections import Section
@@ -50,7 +50,7 @@ class Trace:
         self._owns_folder = self._child = False
         self._budget = Budget(self.options.budget)
         self._recorder: Any = None
-        self._words: Words = Words(Arguments())
+        self._names: Names = Names(Arguments())
         self._patcher: Any = None
         self._spill: Spill | None = None
         self._trouble = ""
@@ -123,7 +123,7 @@ class Trace:
         options = self.options  # all up to patching
         self._core, self._core_reason = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
-        self._words = Words(arguments, describer(options.framework, facts=options.facts))
+        self._names = Names(arguments, describer(options.framework, facts=options.facts))
         computing = options.device or device.current(options.framework or "")
         hooks = arguments.hooks()
         modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
@@ -132,8 +132,8 @@ class Trace:
             completed=computing.completes,
             max_signatures=options.max_signatures,
             max_pending=options.max_pending,
-            on_signature=self._words.on_signature,
-            on_result=self._words.on_result,
+            on_signature=self._names.on_signature,
+            on_result=self._names.on_result,
             on_thread=self._on_thread,
             on_chunk=self._on_chunk,
             sync=computing.synchronize if options.sync else None,
@@ -141,13 +141,13 @@ class Trace:
             **hooks,
         )
         self._recorder.sample(options.sample)
-        self._words.attach(self._recorder)
+        self._names.attach(self._recorder)
         if options.framework is not None:
             from luxmeter.calls.patching.patcher import Patcher
 
             self._patcher = Patcher(
                 self._recorder,
-                self._words,
+                self._names,
                 also=tuple(options.also),
                 only=tuple(options.only),
                 skip=tuple(options.skip),
@@ -162,14 +162,14 @@ class Trace:
         else:
             self.folder = Path(self._token.folder)
             layout.hold(self.folder)
-        self._words.token = self._token
+        self._names.token = self._token
         self._open_spill().start()
 
     def _open_spill(self) -> Spill:
         assert self.folder is not None and self._token is not None
         process = layout.make_process(self.folder, self._token.rank)
         room = self.options.max_pending // 2 if self.options.lossless else None
-        self._spill = Spill(process, self._recorder, self._words, tick=self._on_tick, room=room)
+        self._spill = Spill(process, self._recorder, self._names, tick=self._on_tick, room=room)
         return self._spill
 
     def stop(self) -> Trace:
@@ -218,7 +218,7 @@ class Trace:
             "core": self._core.__name__.rpartition(".")[2],
             "cost": vars(self._cost),
             "setup_ns": self._setup_ns,
-            "unlooked": self._words.unlooked,
+            "unlooked": self._names.unlooked,
             "remarks": self._remarks(),
             "spawned": self._patcher.spawned.n if self._patcher and self._patcher.spawned else 0,
             "started_at": self._started_at,
@@ -261,7 +261,7 @@ class Trace:
 
     def _enter(self, name: str) -> Any:
         self._tell_trouble()
-        return self._recorder.enter(self._words.section(name)) if self.running else None
+        return self._recorder.enter(self._names.section(name)) if self.running else None
 
     def _leave(self, span: Any) -> None:
         if span is not None:
@@ -278,13 +278,13 @@ class Trace:
         if self._recorder is None:
             raise TraceError("trace-not-started", "The trace was not started.", "Call start() before wrap().")
         shown = name or f"{function.__module__}.{function.__qualname__}"
-        return cast(F, self._recorder.wrap(function, self._words.add(shown, kind=1 if span else 0)))
+        return cast(F, self._recorder.wrap(function, self._names.add(shown, kind=1 if span else 0)))
 
     def live(self) -> CallTable:
         """Totals for each API until now, without touching the disk."""
         self._tell_trouble()
         rows = self._recorder.live() if self._recorder is not None else []
-        return CallTable.from_live(rows, self._words.callables)
+        return CallTable.from_live(rows, self._names.callables)
 
     def coverage(self) -> Coverage:
         """Which public callables of the framework are seen, which not, and why."""
@@ -345,7 +345,7 @@ class Trace:
     # -- hooks
 
     def _on_thread(self, number: int) -> None:
-        self._words.on_thread(number)
+        self._names.on_thread(number)
         if self._child and self._spill is None and self.running:
             self._open_spill().start()
             at_worker_end(self.finish_child)
@@ -367,7 +367,7 @@ class Trace:
         """In a forked child: record to files of its own, from its first call on. Whether it runs on here."""
         self._child, self._spill, self._result, self._setup_ns = True, None, None, 0
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
-        self._words.forget_told()
+        self._names.forget_told()
         self._recorder.after_fork()
         if self._patcher is not None:
             self._patcher.after_fork()

@@ -16,7 +16,7 @@ def after(finder: Any) -> list[Any]:
     return finders[next((i + 1 for i, other in enumerate(finders) if other is finder), 0) :]
 
 
-class AsideImports:
+class SuspendedImports:
     """On sys.meta_path: the modules of some packages run their import with the stand-ins out of the way.
 
     torch imports Dynamo at the first optimizer and Inductor at the first compilation: they take functions into tables and

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from luxmeter.described import told_apart
 from luxmeter.experiment.compare.diff import Change, RunDiff
-from luxmeter.experiment.query.source_code import FileDiff, kept_tree, read_source
+from luxmeter.experiment.query.source_code import FileDiff, captured_tree, read_source
 from luxmeter.store import Run
 from luxmeter.store.records import SEED_NAMES
 
@@ -57,7 +57,7 @@ class Candidate:
 def candidates(diff: RunDiff) -> list[Candidate]:
     """Every difference, with how plausible it is that it matters."""
     found = [_parameter(change) for change in diff.params]
-    ran = {*kept_tree(diff.a).files, *kept_tree(diff.b).files}
+    ran = {*captured_tree(diff.a).files, *captured_tree(diff.b).files}
     found += [_code(file, diff, ran) for file in diff.code]
     for change in diff.environment:
         table = {"package": _PACKAGES, "machine": _MACHINE, "variable": _VARIABLES}[change.kind]

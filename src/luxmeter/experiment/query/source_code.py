@@ -47,7 +47,7 @@ class FileDiff:
     removed: int
 
 
-def kept_tree(run: Run) -> SourceTree:
+def captured_tree(run: Run) -> SourceTree:
     """The imported files, which every run holds itself."""
     code = run.snapshot
     return SourceTree(run, dict(code.files) if code else {})
@@ -57,25 +57,25 @@ def whole_tree(run: Run) -> SourceTree:
     """All files of the git tree, if the repository still has it; else the kept ones."""
     code = run.snapshot
     found = None if code is None or not code.git else _git_tree(run, Path(code.root), code.git.get("tree"))
-    return found or kept_tree(run)
+    return found or captured_tree(run)
 
 
 def read_source(run: Run, path: str) -> bytes:
     """One file of a run's code, whether git's tree has it or only the run itself."""
     whole = whole_tree(run)
-    return (whole if path in whole.files else kept_tree(run)).read(path)
+    return (whole if path in whole.files else captured_tree(run)).read(path)
 
 
 def texts(run: Run) -> dict[str, str]:
     """The source files that ran: path -> text."""
-    tree = kept_tree(run)
+    tree = captured_tree(run)
     return {path: tree.read(path).decode("utf-8", "replace") for path in tree.files}
 
 
 def compare(a: Run, b: Run) -> list[FileDiff]:
     """How the code differs: the whole git trees where both are there, and the files that ran and are not in them."""
     tree_a, tree_b = whole_tree(a), whole_tree(b)
-    kept_a, kept_b = kept_tree(a), kept_tree(b)
+    kept_a, kept_b = captured_tree(a), captured_tree(b)
     if tree_a.repository is None or tree_b.repository is None or _apart(a, b):
         found = _changed(kept_a, kept_b)
     else:

@@ -39,7 +39,7 @@ _DECIDING = (
 
 
 @dataclass(frozen=True)
-class Again:
+class Rerun:
     """What came of it. `run` is the new run; `folder` where the code lay (still there only if it was to be kept)."""
 
     run: Run
@@ -60,7 +60,7 @@ class Plan:
     by_luxmeter: bool  # the script knows nothing of us: `luxmeter run` keeps its run
 
 
-def run_again(
+def start_rerun(
     run: Run,
     lab: Lab,
     *,
@@ -70,7 +70,7 @@ def run_again(
     python: str = "",
     random_state: bool = True,
     quiet: bool = False,
-) -> Again:
+) -> Rerun:
     """Start it again and wait for its end. `arguments` replace those of the command; `folder` is kept, else a
     temporary one is made and removed; `links` are paths of the project (data) to be linked into it."""
     command = _startable(run)
@@ -82,7 +82,7 @@ def run_again(
                 parents=True, exist_ok=True
             )  # where it wrote to: git keeps no empty or ignored folder
         plan = make_plan(run, command, place, arguments)
-        words = _words(plan, run, place, python or sys.executable)
+        words = _command(plan, run, place, python or sys.executable)
         started_ns = time.time_ns()
         returncode = _wait(words, plan.cwd, _variables(run, lab, place, random_state), quiet=quiet)
         made = _child_of(run.id, lab, started_ns)
@@ -94,7 +94,7 @@ def run_again(
             )
         code = run.snapshot
         left_out = tuple(code.git.get("left_out", ())) if code and code.git else ()
-        return Again(made, returncode, place, tuple(words), left_out)
+        return Rerun(made, returncode, place, tuple(words), left_out)
 
 
 @contextlib.contextmanager
@@ -192,7 +192,7 @@ def _startable(run: Run) -> Command:
     return command
 
 
-def _words(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
+def _command(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
     hidden = [word for word in plan.argv if redaction.HIDDEN in word]
     if hidden:
         raise UsageError(

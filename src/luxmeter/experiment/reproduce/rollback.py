@@ -89,7 +89,7 @@ def _own_folder(run: Run, kept: records.Code | None) -> Path:
 def _code_items(run: Run) -> list[Item]:
     tree = source_code.whole_tree(run)
     items = [Item(path, _reader(tree, path), tree.modes.get(path, "100644")) for path in tree.files]
-    ran = source_code.kept_tree(run)  # what ran but is not in the tree: a submodule's files, ignored ones
+    ran = source_code.captured_tree(run)  # what ran but is not in the tree: a submodule's files, ignored ones
     items += [Item(path, _reader(ran, path)) for path in ran.files if path not in tree.files]
     return items
 

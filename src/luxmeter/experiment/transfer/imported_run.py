@@ -22,7 +22,7 @@ from luxmeter.files import read_json, write_file, write_json
 from luxmeter.store import Lab, SegmentWriter, layout
 from luxmeter.store.journal import announce
 from luxmeter.store.liveness import Process
-from luxmeter.store.points import Dropped, Summary, dropped_words, to_batch, to_object_batch
+from luxmeter.store.points import Dropped, Summary, dropped_text, to_batch, to_object_batch
 from luxmeter.store.values import Stored
 from luxmeter.store.writer import compact_run, inside
 
@@ -122,7 +122,7 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
             writer.append(batch)
         writer.close()
     if dropped:
-        words = f"Of {run.name!r} (from {run.tool}) {dropped_words(dropped)}."
+        words = f"Of {run.name!r} (from {run.tool}) {dropped_text(dropped)}."
         warn_once("points-dropped", words, "All others are kept.", key=words)
     compact_run(folder)
     for name, content in run.files.items():

@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
         if changes:
             _print(str((kept.git or {}).get("diff", "")).encode())
             return
-        ran, whole = source_code.kept_tree(found), source_code.whole_tree(found)
+        ran, whole = source_code.captured_tree(found), source_code.whole_tree(found)
 
         def read(name: str) -> bytes:
             return (ran if name in ran.files else whole).read(name)

@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from luxmeter.experiment.reproduce.match import Reproduction
-    from luxmeter.experiment.reproduce.rerun import Again
+    from luxmeter.experiment.reproduce.rerun import Rerun
     from luxmeter.store import Run
 
 
@@ -43,11 +43,11 @@ def register(app: typer.Typer) -> None:
         """
         from luxmeter.experiment.query.runs import find_run, lab_of
         from luxmeter.experiment.reproduce.match import compare_runs
-        from luxmeter.experiment.reproduce.rerun import run_again
+        from luxmeter.experiment.reproduce.rerun import start_rerun
         from luxmeter.render.json_text import print_json
 
         first = find_run(run)
-        again = run_again(
+        again = start_rerun(
             first,
             lab_of(first),
             folder=folder,
@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
-def _show(first: Run, again: Again, found: Reproduction, *, kept: bool) -> None:
+def _show(first: Run, again: Rerun, found: Reproduction, *, kept: bool) -> None:
     from luxmeter.experiment.reproduce.match import code_differs
     from luxmeter.render.plain import one_line
     from luxmeter.render.table import NUMBER, Column, Table

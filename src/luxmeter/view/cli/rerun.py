@@ -31,10 +31,10 @@ def register(app: typer.Typer) -> None:
         """
         from luxmeter.experiment.query.runs import find_run, lab_of
         from luxmeter.experiment.reproduce.arguments import changed_arguments, split_changes, was_taken
-        from luxmeter.experiment.reproduce.rerun import run_again
+        from luxmeter.experiment.reproduce.rerun import start_rerun
         from luxmeter.render.json_text import print_json
         from luxmeter.render.plain import one_line
-        from luxmeter.view.text.runs import value_words
+        from luxmeter.view.text.runs import value_text
 
         first = find_run(run)
         wanted = split_changes(changes or [])
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
         arguments = changed_arguments(
             command.argv[1:] if command else (), wanted, params=first.flat_params, sources=first.code.values()
         )
-        again = run_again(
+        again = start_rerun(
             first, lab_of(first), arguments=arguments, folder=folder, links=link, python=python, quiet=quiet or as_json,
             random_state=False,
         )  # fmt: skip
@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
             for key in ignored:
                 sys.stdout.write(
                     f"The script did not take {one_line(key)}: the new run has "
-                    f"{value_words(params.get(key, 'none'))}. Its code sets it; change it there (luxmeter rollback --to).\n"
+                    f"{value_text(params.get(key, 'none'))}. Its code sets it; change it there (luxmeter rollback --to).\n"
                 )
             if wanted and not params:
                 sys.stdout.write(

@@ -24,6 +24,10 @@ THREADS = {
     "pymp-*": "multiprocessing's own",
     "QueueFeederThread": "ends with its queue",
 }
+# What others put in the place of something for good: name -> whose it may be, why.
+PATCHES = {
+    "sys.excepthook": ("typer.", "typer sets it when a command is called"),
+}
 # Temporary files of others that come once in a process -> why.
 TEMPORARY = {
     "pymp-*": "multiprocessing's sockets, removed at the end of the process that made them",
@@ -118,8 +122,11 @@ def _changed(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) 
         for name in sorted(old.keys() | new.keys()):
             was, value = old.get(name), new.get(name)
             # Submodules, caches and settings come by themselves: only what can be called is compared.
-            if was is not value and (callable(was) or callable(value)) and name != "__getattr__":
-                yield f"{place}.{name}"
+            counts = callable(was) or callable(value) or place in ("signal", "sys.meta_path")
+            if was is not value and counts and name != "__getattr__":
+                others, _ = PATCHES.get(f"{place}.{name}", ("nobody's", ""))
+                if not f"{getattr(value, '__module__', '')}.".startswith(others):
+                    yield f"{place}.{name}"
 
 
 def _files(repository: Path) -> Iterator[str]:

@@ -8,6 +8,7 @@ from luxmeter.doors import door
 from luxmeter.torch_extra import require_torch
 
 if TYPE_CHECKING:
+    from luxmeter.model import plainnet as plainnet
     from luxmeter.model.analysis import analyze as analyze
     from luxmeter.model.analysis import analyze_model as analyze_model
     from luxmeter.model.compare import ModelComparison as ModelComparison
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from luxmeter.model.latency import shares as shares
     from luxmeter.model.plainnet import PlainNet as PlainNet
     from luxmeter.model.plainnet import SearchResult as SearchResult
-    from luxmeter.model import plainnet as plainnet
     from luxmeter.model.records import ModelCost as ModelCost
     from luxmeter.model.records import ModuleCost as ModuleCost
     from luxmeter.model.records import written as written

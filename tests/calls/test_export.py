@@ -214,7 +214,7 @@ def test_wrong_requests(saved: TraceResult) -> None:
     assert Window.parse(":0.5", 3) == Window(None, 0.5, 3)
 
 
-def test_names_of_files_and_folders() -> None:
+def test_names_of_files_and_folders(core_name: str) -> None:
     assert [is_trace_file_name(n) for n in ("a.html", "dir/", "dir", ".hidden", "a.b/c", "../x")] == [
         True
     ] + [False] * 5

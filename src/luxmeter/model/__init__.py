@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from luxmeter.model.records import ModelCost as ModelCost
     from luxmeter.model.records import ModuleCost as ModuleCost
     from luxmeter.model.records import written as written
+    from luxmeter.model.scores import grad_norm_score as grad_norm_score
+    from luxmeter.model.scores import naswot_score as naswot_score
     from luxmeter.model.scores import score_named as score_named
+    from luxmeter.model.scores import synflow_score as synflow_score
     from luxmeter.model.zen import ZenScore as ZenScore
     from luxmeter.model.zen import zen_score as zen_score
 
@@ -41,7 +44,10 @@ __getattr__, __dir__, __all__ = door(
         "ModelCost": "records",
         "ModuleCost": "records",
         "written": "records",
+        "grad_norm_score": "scores",
+        "naswot_score": "scores",
         "score_named": "scores",
+        "synflow_score": "scores",
         "ZenScore": "zen",
         "zen_score": "zen",
     },

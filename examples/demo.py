@@ -15,7 +15,7 @@ from torch import nn
 import luxmeter as lux
 from luxmeter.calls import export
 from luxmeter.environment import collect
-from luxmeter.operators.extract import operators_of
+from luxmeter.operators import operators_of
 from luxmeter.store import Lab, activate
 
 console = Console()

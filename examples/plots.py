@@ -5,10 +5,10 @@ import random
 import tempfile
 from pathlib import Path
 
-from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles, import_folder, scalars
-from luxmeter.render.sparkline import sparkline
+from luxmeter.experiment import TensorBoardFiles, import_tensorboard, scalars
+from luxmeter.render import sparkline
 from luxmeter.store import Lab
-from luxmeter.view.pages.plots import parallel, plot, plot_tensorboard
+from luxmeter.view import parallel, plot, plot_tensorboard
 
 with tempfile.TemporaryDirectory() as folder:
     place = Path(folder)
@@ -35,7 +35,7 @@ with tempfile.TemporaryDirectory() as folder:
     frame = scalars(place / "tb")
     assert list(frame["value"])[:2] == [1.0, 0.5]
     plot_tensorboard(place / "tb", "loss").save(place / "tb.png")
-    (imported,) = import_folder(lab, place / "tb")
-    assert import_folder(lab, place / "tb") == [imported], "importing twice does not double"
+    (imported,) = import_tensorboard(lab, place / "tb")
+    assert import_tensorboard(lab, place / "tb") == [imported], "importing twice does not double"
     print(f"imported as {lab.find(imported)}")
     lab.close()

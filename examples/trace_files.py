@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import luxmeter as lux
-from luxmeter.calls import export
-from luxmeter.calls.export import Part
+from luxmeter.calls import Window, export
 
 torch.set_num_threads(1)
 net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
@@ -29,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     export.write(trace, there / "apis.parquet", what="api")  # the table instead
     export.write(trace, there / "stacks.folded")  # for flame-graph tools
     export.write(
-        trace, there / "top.perfetto.json", part=Part(depth=1)
+        trace, there / "top.perfetto.json", window=Window(depth=1)
     )  # for ui.perfetto.dev, without details
     top = json.loads((there / "top.perfetto.json").read_text())["traceEvents"]
     page = (there / "calls.html").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """`python -m luxmeter` is the `luxmeter` command."""
 
-from luxmeter.view.cli import main
+from luxmeter.view import main
 
 if __name__ == "__main__":
     main()

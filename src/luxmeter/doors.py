@@ -16,14 +16,15 @@ from typing import Any
 def door(
     room: str, names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a room. `names`: public name -> the module of the room that has it."""
+    """`__getattr__`, `__dir__` and `__all__` of a room. `names`: public name -> the module of the room that has it, or is it."""
 
     def get(name: str) -> Any:
         module = names.get(name)
         if module is None:
             here = sys.modules[room]
             raise AttributeError(f"module {room!r} has no attribute {name!r}", name=name, obj=here)
-        value = getattr(importlib.import_module(f"{room}.{module}"), name)
+        found = importlib.import_module(f"{room}.{module}")
+        value = found if module == name else getattr(found, name)
         setattr(sys.modules[room], name, value)
         return value
 

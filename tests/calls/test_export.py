@@ -21,9 +21,9 @@ from torch import nn
 
 import luxmeter as lux
 from luxmeter.calls import Trace, TraceResult, export
-from luxmeter.calls.export import Part
-from luxmeter.calls.formats import format_of, is_file_name
+from luxmeter.calls.formats import is_trace_file_name, trace_format_of
 from luxmeter.calls.records import OWN
+from luxmeter.calls.window import Window
 from luxmeter.errors import TraceError, UsageError
 
 
@@ -128,36 +128,36 @@ def test_perfetto(saved: TraceResult) -> None:
 def test_perfetto_of_a_window_or_a_depth(saved: TraceResult) -> None:
     export.write(saved, "whole.trace.json")
     whole = check_trace_event_format(Path("whole.trace.json").read_text())
-    export.write(saved, "flat.trace.json", part=Part(depth=2))
+    export.write(saved, "flat.trace.json", window=Window(depth=2))
     flat = check_trace_event_format(Path("flat.trace.json").read_text())
     assert 0 < len(flat) < len(whole)
     middle = sorted(e["ts"] for e in whole)[len(whole) // 2]
-    export.write(saved, "late.trace.json", part=Part(start_s=(middle - 0.0005) / 1e6))
+    export.write(saved, "late.trace.json", window=Window(start_s=(middle - 0.0005) / 1e6))
     late = check_trace_event_format(Path("late.trace.json").read_text())
     assert len(late) == sum(e["ts"] >= middle for e in whole)
 
 
 def test_a_part_is_as_if_nothing_else_had_been_recorded(saved: TraceResult) -> None:
     frame = export.frame(saved)
-    flat = export.frame(saved, part=Part(depth=1))
+    flat = export.frame(saved, window=Window(depth=1))
     assert len(flat) == (frame["depth"] == 0).sum() and (flat["parent"] == -1).all()
     whole = frame[(frame["depth"] == 0)]["duration_ns"].sum()
-    own = export.arrow(saved, "section", part=Part(depth=1)).to_pandas()["self_ns"].sum()
+    own = export.arrow(saved, "section", window=Window(depth=1)).to_pandas()["self_ns"].sum()
     train = frame[(frame["name"] == "train")]["duration_ns"].sum()
     described = saved.recording.events["duration_ns"][(saved.recording.events["flags"] & OWN) != 0].sum()
     assert train - described <= own <= train <= whole  # what they called counts as their own
-    export.write(saved, "flat.folded", part=Part(depth=1))
+    export.write(saved, "flat.folded", window=Window(depth=1))
     assert all(";" not in line for line in Path("flat.folded").read_text().splitlines())
-    late = Part(start_s=(frame["start_ns"].max() - frame["start_ns"].min()) / 1e9)
-    assert list(export.frame(saved, part=late)["name"]) == ["torch.mm"]
-    assert [row["api"] for row in export.arrow(saved, "api", part=late).to_pylist()] == ["torch.mm"]
-    export.write(saved, "late.html", part=late)
+    late = Window(start_s=(frame["start_ns"].max() - frame["start_ns"].min()) / 1e9)
+    assert list(export.frame(saved, window=late)["name"]) == ["torch.mm"]
+    assert [row["api"] for row in export.arrow(saved, "api", window=late).to_pylist()] == ["torch.mm"]
+    export.write(saved, "late.html", window=late)
     page = Path("late.html").read_text()
     assert "only a part: calls that begin in" in page and "torch.relu" not in page
     with pytest.raises(UsageError, match=r"between 0 and [\d.]+ s.*empty-window"):
-        export.write(saved, "none.csv", part=Part(start_s=1e6))
+        export.write(saved, "none.csv", window=Window(start_s=1e6))
     assert not Path("none.csv").exists()
-    assert export.frame(saved, part=Part()).equals(frame)
+    assert export.frame(saved, window=Window()).equals(frame)
 
 
 def test_callers_come_before_what_they_call_in_one_tick_of_the_clock(saved: TraceResult) -> None:
@@ -190,7 +190,7 @@ def test_totals_have_tables_and_no_calls(tmp_path: Path, core_name: str) -> None
     export.write(t, "t.csv", what="api")
     assert len(pd.read_csv("t.csv")) == 2
     export.write(t, "t.html")
-    for wrong in ({}, {"what": "api", "part": Part(depth=1)}):
+    for wrong in ({}, {"what": "api", "part": Window(depth=1)}):
         with pytest.raises(TraceError, match="totals-only"):
             export.write(t, "calls.csv", **wrong)  # type: ignore[arg-type]
     assert not Path("calls.csv").exists() and not list(Path().glob(".calls*"))
@@ -210,15 +210,15 @@ def test_wrong_requests(saved: TraceResult) -> None:
             export.write(saved, name, what="api")
     for window in ("1", "2:1", "a:b", "1:2:3", "nan:1", ":inf"):
         with pytest.raises(UsageError, match="bad-window"):
-            Part.parse(window)
-    assert Part.parse(":0.5", 3) == Part(None, 0.5, 3)
+            Window.parse(window)
+    assert Window.parse(":0.5", 3) == Window(None, 0.5, 3)
 
 
 def test_names_of_files_and_folders(core_name: str) -> None:
-    assert [is_file_name(n) for n in ("a.html", "dir/", "dir", ".hidden", "a.b/c", "../x")] == [True] + [
-        False
-    ] * 5
-    assert format_of("a.trace.json") == "perfetto" and format_of("a.json") == "json"
+    assert [is_trace_file_name(n) for n in ("a.html", "dir/", "dir", ".hidden", "a.b/c", "../x")] == [
+        True
+    ] + [False] * 5
+    assert trace_format_of("a.trace.json") == "perfetto" and trace_format_of("a.json") == "json"
 
 
 def test_a_running_trace_can_be_written(core_name: str) -> None:

@@ -10,7 +10,7 @@ from test_export import check_trace_event_format
 
 import luxmeter as lux
 from luxmeter.calls import export
-from luxmeter.calls.export import Part
+from luxmeter.calls.window import Window
 
 ONE_CORE = "the size of a file of so many calls; the quickest core makes them"
 
@@ -24,12 +24,12 @@ def check(calls: int) -> None:
     result = t.result
     assert result.table()["inner"].n + result.table()["outer"].n == calls
     sizes = {}
-    for name, part in {
+    for name, window in {
         "whole": None,
-        "flat": Part(depth=1),
-        "window": Part(start_s=0.0, end_s=0.0005),
+        "flat": Window(depth=1),
+        "window": Window(start_s=0.0, end_s=0.0005),
     }.items():
-        path = Path(export.write(result, f"{name}.perfetto.json", part=part))
+        path = Path(export.write(result, f"{name}.perfetto.json", window=window))
         events = check_trace_event_format(path.read_text())
         sizes[name] = (len(events), path.stat().st_size)
         path.unlink()

@@ -53,10 +53,10 @@ def tensorboard_read(folder: Path) -> None:
 
 
 def mlflow_read(folder: Path) -> None:
-    from luxmeter.experiment.transfer.mlflow import import_runs
+    from luxmeter.experiment.transfer.mlflow import import_mlflow
 
     lab = Lab.open(folder / "lab")
-    import_runs(lab, folder)
+    import_mlflow(lab, folder)
 
 
 def picture_drawn(folder: Path) -> None:

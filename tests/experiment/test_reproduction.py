@@ -11,7 +11,7 @@ from made_runs import make_run
 
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.experiment.reproduce.arguments import changed_arguments, split_changes, was_taken
-from luxmeter.experiment.reproduce.match import code_differs, compare_runs, match_points
+from luxmeter.experiment.reproduce.match import code_differs, match_points, match_runs
 from luxmeter.experiment.reproduce.rerun import _startable, _words, code_of, import_roots, make_plan
 from luxmeter.store import Lab, records
 
@@ -22,7 +22,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def pair(lab: Lab, a: dict[str, Any], b: dict[str, Any], **options: Any) -> Any:
-    return compare_runs(make_run(lab, **a), make_run(lab, **b), **options)
+    return match_runs(make_run(lab, **a), make_run(lab, **b), **options)
 
 
 def test_bit_by_bit(lab: Lab) -> None:

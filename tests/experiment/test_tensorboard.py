@@ -25,8 +25,8 @@ from luxmeter.errors import LuxmeterWarning, UsageError
 from luxmeter.experiment.transfer.tensorboard import (
     TensorBoardFiles,
     export_run,
-    import_folder,
-    save_images,
+    import_tensorboard,
+    save_tensorboard_images,
     scalars,
 )
 from luxmeter.experiment.transfer.tensorboard_events import read_run, read_runs
@@ -144,7 +144,7 @@ def test_two_writers_of_one_folder_and_a_fork_have_files_of_their_own(tmp_path: 
 def test_import_what_torch_wrote(tmp_path: Path, lab: Lab) -> None:
     write_with_torch(tmp_path / "tb" / "lr0.1")
     write_with_torch(tmp_path / "tb" / "lr0.2" / "inner")
-    ids = import_folder(lab, tmp_path / "tb")
+    ids = import_tensorboard(lab, tmp_path / "tb")
     assert sorted(row.name for row in lab.runs()) == ["lr0.1", "lr0.2/inner"]
     run = lab.find(ids[0])
     assert run.state == "finished" and run.tags == ["tensorboard"]
@@ -168,16 +168,16 @@ def test_importing_again_adds_nothing_and_a_grown_run_is_brought_up_to_date(tmp_
     files = TensorBoardFiles(folder)
     files.log({"loss": 1.0}, 0)
     files.flush()
-    (run_id,) = import_folder(lab, tmp_path / "tb")
+    (run_id,) = import_tensorboard(lab, tmp_path / "tb")
     stamp = (lab.find(run_id).folder / "run.json").stat().st_mtime_ns
-    assert import_folder(lab, tmp_path / "tb") == [run_id]
+    assert import_tensorboard(lab, tmp_path / "tb") == [run_id]
     assert (lab.find(run_id).folder / "run.json").stat().st_mtime_ns == stamp, "it was written again"
     shutil.copytree(tmp_path / "tb", tmp_path / "copy" / "elsewhere")
-    assert import_folder(lab, tmp_path / "copy") == [run_id], "a copy is the same run"
+    assert import_tensorboard(lab, tmp_path / "copy") == [run_id], "a copy is the same run"
     lab.find(run_id).marks.tag("mine")
     files.log({"loss": 0.5}, 1)
     files.close()
-    assert import_folder(lab, tmp_path / "tb") == [run_id]
+    assert import_tensorboard(lab, tmp_path / "tb") == [run_id]
     assert lab.find(run_id).metric("loss").to_arrow()["value"].to_pylist() == [1.0, 0.5]
     assert "mine" in lab.find(run_id).tags
     assert len(lab.runs()) == 1
@@ -192,7 +192,7 @@ def test_a_torn_end_loses_only_the_last_record(tmp_path: Path, lab: Lab, cut: in
             files.log({"loss": float(step)}, step)
     path = event_file(tmp_path / "ours")
     path.write_bytes(path.read_bytes()[:-cut])
-    (run_id,) = import_folder(lab, tmp_path / "ours")
+    (run_id,) = import_tensorboard(lab, tmp_path / "ours")
     assert lab.find(run_id).metric("loss").to_arrow()["value"].to_pylist() == [0.0, 1.0, 2.0]
 
 
@@ -209,7 +209,7 @@ def test_a_damaged_record_is_passed_over_and_said(tmp_path: Path, lab: Lab) -> N
     data[starts[2] + 14] ^= 0xFF  # in the body of step 1
     path.write_bytes(bytes(data))
     with pytest.warns(LuxmeterWarning, match="event-file-damaged"):
-        (run_id,) = import_folder(lab, tmp_path / "tb")
+        (run_id,) = import_tensorboard(lab, tmp_path / "tb")
     assert lab.find(run_id).metric("loss").to_arrow()["value"].to_pylist() == [0.0, 2.0]
     data[starts[1] + 3] ^= 0xFF  # a length: where the next record begins is unknown
     path.write_bytes(bytes(data))
@@ -220,13 +220,13 @@ def test_a_damaged_record_is_passed_over_and_said(tmp_path: Path, lab: Lab) -> N
 def test_a_file_without_any_record_is_no_run(tmp_path: Path, lab: Lab, content: bytes) -> None:
     (tmp_path / "tb").mkdir()
     (tmp_path / "tb" / "events.out.tfevents.1").write_bytes(content)
-    assert import_folder(lab, tmp_path / "tb") == []
+    assert import_tensorboard(lab, tmp_path / "tb") == []
 
 
 def test_a_folder_without_event_files_is_an_error(tmp_path: Path, lab: Lab) -> None:
     for place in (tmp_path / "home", tmp_path / "missing"):
         with pytest.raises(UsageError, match="no-event-files"):
-            import_folder(lab, place)
+            import_tensorboard(lab, place)
 
 
 def test_hparams_of_torch_belong_to_the_run_they_were_added_to(tmp_path: Path, lab: Lab) -> None:
@@ -234,7 +234,7 @@ def test_hparams_of_torch_belong_to_the_run_they_were_added_to(tmp_path: Path, l
     writer.add_scalar("loss", 0.5, 0)
     writer.add_hparams({"lr": 0.1, "layers": 3, "name": "x", "on": True}, {"best": 0.9})
     writer.close()
-    (run_id,) = import_folder(lab, tmp_path / "tb")
+    (run_id,) = import_tensorboard(lab, tmp_path / "tb")
     run = lab.find(run_id)
     assert run.params == {"lr": 0.1, "layers": 3, "name": "x", "on": True}
     assert set(run.metrics) == {"loss", "best"}
@@ -300,10 +300,10 @@ def test_curves_and_images_are_taken_out(tmp_path: Path) -> None:
     assert list(frame.columns) == ["run", "key", "step", "value", "time_ns"]
     assert frame.groupby(["run", "key"]).size().to_dict() == {("a", "train/loss"): 5, ("b", "loss"): 1}
     assert len(scalars(tmp_path / "tb", ["loss"])) == 1
-    images = save_images(tmp_path / "tb", tmp_path / "out")
+    images = save_tensorboard_images(tmp_path / "tb", tmp_path / "out")
     assert len(images) == 3 and all(path.read_bytes().startswith(b"\x89PNG") for path in images)
     assert all(path.resolve().is_relative_to(tmp_path / "out") for path in images)
-    assert save_images(tmp_path / "tb", tmp_path / "one", keys=["sample"]) == [
+    assert save_tensorboard_images(tmp_path / "tb", tmp_path / "one", keys=["sample"]) == [
         tmp_path / "one" / "a" / "sample" / "00000002.png"
     ]
 
@@ -312,8 +312,8 @@ def test_two_runs_that_begin_alike_stay_two(tmp_path: Path, lab: Lab) -> None:
     for name, loss in (("a", 1.0), ("b", 2.0)):
         with TensorBoardFiles(tmp_path / "tb" / name, clock=lambda: 1.0) as files:
             files.log({"loss": loss}, 0)
-    ids = import_folder(lab, tmp_path / "tb")
-    assert len(set(ids)) == 2 and import_folder(lab, tmp_path / "tb") == ids
+    ids = import_tensorboard(lab, tmp_path / "tb")
+    assert len(set(ids)) == 2 and import_tensorboard(lab, tmp_path / "tb") == ids
     assert [run.name for run in read_runs(tmp_path / "tb")] == ["a", "b"]
 
 

@@ -1,9 +1,10 @@
-"""Rooms import only from the left, and from another room only its public names."""
+"""Rooms import only from the left, and from another room only what its door names."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,14 @@ import pytest
 import luxmeter
 
 SOURCE = Path(luxmeter.__file__).parent
-ROOMS = ["store", "calls", "operators", "model", "experiment", "train"]
+ROOMS = ["signature", "flops", "render", "store", "calls", "operators", "model", "experiment", "train"]
 TOP = ["view", "classic"]
 FILES = sorted(SOURCE.rglob("*.py"))
+# A method of a result names the type it gives, which stands to the right; the value is reached by name (by_name.py).
+TYPES_FROM_THE_RIGHT = {
+    ("luxmeter.calls.result", "luxmeter.operators.Operators"),
+    ("luxmeter.calls.session", "luxmeter.operators.Operators"),
+}
 
 
 def room_of(module: str) -> str:
@@ -31,13 +37,13 @@ def height(room: str) -> int:
     return len(ROOMS) + 1 if room in TOP else ROOMS.index(room) + 1
 
 
-def module_of(path: Path) -> str:
-    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+def module_of(path: Path, source: Path = SOURCE) -> str:
+    parts = path.relative_to(source.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports_of(path: Path) -> list[tuple[str, str]]:
-    """(module, name) for everything of luxmeter that a file imports."""
+    """(module, name) for everything of luxmeter that a file imports, for Python or for mypy alone, or names in a string."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -46,22 +52,72 @@ def imports_of(path: Path) -> list[tuple[str, str]]:
             found += [(node.module, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level:
             raise AssertionError(f"{path}: imports are absolute here, so that a reader sees the room")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named = re.fullmatch(r"(luxmeter(?:\.[a-z_]+)+)(?::(\w+))?", node.value)
+            if named and room_of(named[1]) and not named[1].endswith((".json", ".css")):
+                found.append((named[1], named[2] or ""))
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(SOURCE).as_posix())
-def test_imports_only_from_the_left(path: Path) -> None:
-    mine = room_of(module_of(path))
-    if module_of(path) in ("luxmeter", "luxmeter.__main__"):
-        return  # the front door names every room, lazily
+def faults_of(path: Path, source: Path = SOURCE) -> list[str]:
+    """Which rules about imports a file breaks."""
+    me = module_of(path, source)
+    mine = room_of(me)
+    faults = []
     for module, name in imports_of(path):
         full = f"{module}.{name}" if name else module
         theirs = room_of(full)
-        if theirs == mine:
+        if module == "luxmeter" and not theirs and name in luxmeter.__all__ and name != "__version__":
+            theirs = room_of(type_home(name))  # through the front door
+        if theirs in ("", mine):
             continue
-        assert height(theirs) < height(mine), f"{path.name} ({mine or 'ground floor'}) imports {full}"
-        private = [part for part in full.split(".")[1:] if part.startswith("_") and part != "__version__"]
-        assert not private, f"{path.name} imports the private {full} of another room"
+        if (
+            me not in ("luxmeter", "luxmeter.__main__")
+            and height(theirs) >= height(mine)
+            and (me, full) not in TYPES_FROM_THE_RIGHT
+        ):
+            faults.append(f"{me} ({mine or 'ground floor'}) imports {full}, which does not stand to its left")
+        if module not in ("luxmeter", f"luxmeter.{theirs}") or (name and name not in doors_names(theirs)):
+            faults.append(f"{me} imports {full}, which luxmeter/{theirs}/__init__.py does not name")
+    return faults
+
+
+def type_home(name: str) -> str:
+    """The module that holds a public name."""
+    return str(getattr(getattr(luxmeter, name), "__module__", "luxmeter"))
+
+
+def doors_names(room: str) -> list[str]:
+    """What the door of a room names."""
+    return list(importlib.import_module(f"luxmeter.{room}").__all__)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(SOURCE).as_posix())
+def test_imports_only_from_the_left_and_through_the_door(path: Path) -> None:
+    assert faults_of(path) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "fault"),
+    [
+        ("calls/x.py", "from luxmeter.view import main", "to its left"),
+        ("calls/x.py", "if 0:\n    from luxmeter.model import analyze", "to its left"),
+        ("calls/x.py", "from luxmeter import Operators", "to its left"),
+        ("calls/x.py", "import luxmeter.model.analysis", "to its left"),
+        ("store/x.py", "NAME = 'luxmeter.calls.session:trace'", "to its left"),
+        ("render/x.py", "from luxmeter.store import Lab", "to its left"),
+        ("operators/x.py", "from luxmeter.calls.session import Trace", "does not name"),
+        ("operators/x.py", "from luxmeter.calls import session", "does not name"),
+        ("__init__.py", "NAMES = {'a': 'luxmeter.view.pages.trace:trace_page'}", "does not name"),
+    ],
+)
+def test_a_planted_import_is_found(tmp_path: Path, where: str, line: str, fault: str) -> None:
+    source = tmp_path / "luxmeter"
+    (source / where).parent.mkdir(parents=True)
+    (source / where).write_text(line)
+    found = faults_of(source / where, source)
+    assert found, line
+    assert any(fault in said for said in found), found
 
 
 def test_import_is_light() -> None:
@@ -92,18 +148,18 @@ def test_there_is_one_table() -> None:
     assert inside == {"render"}
 
 
-def test_views_stand_in_view() -> None:
-    """Results reach views by name: every name leads to a function in view/, and every name asked for is known."""
-    from luxmeter.views import VIEWS, view
+def test_what_is_reached_by_name_is_there() -> None:
+    """Results reach what stands to the right by name: every name leads somewhere, and every name asked for is known."""
+    from luxmeter.by_name import NAMES, by_name
 
-    assert all(place.startswith("luxmeter.view.") and callable(view(name)) for name, place in VIEWS.items())
+    assert all(callable(by_name(name)) for name in NAMES)
     asked = set()
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "view":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "by_name":
                 assert isinstance(node.args[0], ast.Constant), path
                 asked.add(node.args[0].value)
-    assert asked == set(VIEWS)
+    assert asked == set(NAMES)
 
 
 DOORS = [p for p in FILES if p.name == "__init__.py" and "= door(" in p.read_text(encoding="utf-8")]
@@ -117,6 +173,27 @@ def test_a_door_says_the_same_to_readers_and_to_python(path: Path) -> None:
     (block,) = [
         n for n in tree.body if isinstance(n, ast.If) and getattr(n.test, "id", "") == "TYPE_CHECKING"
     ]
-    typed = {alias.asname: n.module for n in block.body if isinstance(n, ast.ImportFrom) for alias in n.names}
+    typed = {
+        alias.asname: f"{room}.{alias.name}" if n.module == room else n.module
+        for n in block.body
+        if isinstance(n, ast.ImportFrom)
+        for alias in n.names
+    }
     assert names == typed
     assert all(getattr(importlib.import_module(room), name) is not None for name in names)
+
+
+# Packages with a door of their own.
+ALSO_FOR_USERS = ("classic", "experiment.integrations", "model.plainnet", "operators.counterparts")
+
+
+def test_users_come_through_the_doors() -> None:
+    root = Path(__file__).parents[2]
+    pages = [*root.glob("docs/*.md"), root / "README.md", *root.glob("examples/*.py")]
+    deep = {
+        f"{page.name}: {module}"
+        for page in pages
+        for module in re.findall(r"from luxmeter\.([a-z_.]+) import", page.read_text(encoding="utf-8"))
+        if "." in module and not module.startswith(ALSO_FOR_USERS)
+    }
+    assert len(pages) > 20 and deep == set()

@@ -14,7 +14,7 @@ import luxmeter as lux
 from luxmeter.operators.backends import Unsupported
 from luxmeter.operators.backends.mindspore import MindSpore, called
 from luxmeter.operators.case import Case, Operators
-from luxmeter.operators.compare import side_by_side
+from luxmeter.operators.diff import side_by_side
 from luxmeter.operators.inputs import Call, make_call
 from luxmeter.operators.results import BenchResult, load_benchmark
 from luxmeter.signature import describe, facts_of, module_of

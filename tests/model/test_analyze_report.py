@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import luxmeter as lux
 from luxmeter.errors import UsageError
-from luxmeter.model.compare import compare
+from luxmeter.model.compare import compare_models
 from luxmeter.model.hotspots import shares
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -82,11 +82,11 @@ def test_unknown_operators_are_shown():
 
 def test_models_side_by_side():
     small, large = (lux.analyze(nn.Linear(16, n), input_size=(1, 16)) for n in (4, 8))
-    both = compare([small, large])
+    both = compare_models([small, large])
     assert both.line("MACs").values == (64, 128) and both.line("MACs").ratios == (1.0, 2.0)
     assert json.dumps(both.to_dict())
     with pytest.raises(UsageError, match="nothing-to-compare"):
-        compare([small])
+        compare_models([small])
 
 
 def test_latency_by_batch_size_and_module():

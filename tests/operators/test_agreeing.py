@@ -15,7 +15,7 @@ from luxmeter.operators import work
 from luxmeter.operators.agreeing import ROOM, judge, restorer
 from luxmeter.operators.backends import BACKENDS, Prepared
 from luxmeter.operators.case import Case, case_to_json
-from luxmeter.operators.compare import compare
+from luxmeter.operators.diff import diff_benchmarks
 from luxmeter.operators.inputs import Call, make_call
 from luxmeter.operators.results import BenchResult, Row, row_of, with_speedup
 from luxmeter.operators.series import series_of
@@ -172,7 +172,7 @@ def test_rows_that_differ_count_nowhere() -> None:
     assert "2 of 3 rows give other results than eager torch" in str(result) and "differs: off" in str(result)
     assert all(len(s.sizes) == 1 for s in series_of(result))
     good = BenchResult((rows[0], replace(rows[0], backend="x")))
-    broken = compare(good, BenchResult(tuple(rows)))
+    broken = diff_benchmarks(good, BenchResult(tuple(rows)))
     assert [c.backend for c in broken.of("broken")] == ["x"] and broken.geometric_mean == pytest.approx(1.0)
     assert isinstance(differs, Row)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from luxmeter.errors import LuxmeterError, MissingExtraError
-from luxmeter.operators.compare import pair_table, side_by_side
 from luxmeter.operators.counterparts import counterpart_of, counterparts, interpreter
 from luxmeter.operators.counterparts.interpreter import mindspore_python
+from luxmeter.operators.diff import pair_table, side_by_side
 from luxmeter.operators.results import BenchResult, Row
 
 

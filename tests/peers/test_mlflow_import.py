@@ -68,9 +68,9 @@ def fill(uri: str, folder: Path) -> None:
 
 
 def imported(lab: Lab, uri: str, **options: Any) -> list[str]:
-    from luxmeter.experiment.transfer.mlflow import import_runs
+    from luxmeter.experiment.transfer.mlflow import import_mlflow
 
-    return import_runs(lab, uri, **options)
+    return import_mlflow(lab, uri, **options)
 
 
 def test_everything_of_a_run_comes_over(store: str, lab: Lab) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from luxmeter.render.page import Bar, Flame, Table, Timeline, page
+from luxmeter.render.html_page import Bar, Flame, PageTable, Timeline, page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NASTY = "</script><b onclick=alert(1)>'\"&"
@@ -28,8 +28,8 @@ def example() -> str:
         "calls of <net>",
         facts=["24 calls", "cost < 1 %"],
         tables=[
-            Table("API", ["API", "calls", "total ms", "share %"], rows),
-            Table("Module", ["Module", "calls"], [["Net", 2]]),
+            PageTable("API", ["API", "calls", "total ms", "share %"], rows),
+            PageTable("Module", ["Module", "calls"], [["Net", 2]]),
         ],
         flame=flame,
         timeline=Timeline("one step", {"MainThread": bars}),
@@ -60,7 +60,7 @@ def test_it_is_complete_in_itself_and_escapes() -> None:
 
 
 def test_a_page_with_a_table_alone() -> None:
-    data = re.search(r'id="data">(.*?)</script>', page("t", tables=[Table("x", ["x"], [])]), re.DOTALL)
+    data = re.search(r'id="data">(.*?)</script>', page("t", tables=[PageTable("x", ["x"], [])]), re.DOTALL)
     assert data is not None
     assert json.loads(data[1]) == {
         "tables": [{"name": "x", "columns": ["x"], "rows": [], "leftOut": 0}], "flame": None, "timeline": None,

@@ -1,15 +1,89 @@
 """Time every call: `lux.trace`, `lux.start`, `lux.stop`, `lux.load_trace`."""
 
-from luxmeter.calls.cost import CostReport
-from luxmeter.calls.device import Device
-from luxmeter.calls.options import TraceOptions
-from luxmeter.calls.records import CallableNames, SignatureNames
-from luxmeter.calls.result import TraceResult, load_trace
-from luxmeter.calls.session import Trace, active, start, stop, trace
-from luxmeter.calls.table import CallTable, Row
-from luxmeter.calls.tree import CallTree
+from __future__ import annotations
 
-__all__ = [
-    "CallTable", "CallTree", "CallableNames", "CostReport", "Device", "Row", "SignatureNames", "Trace",
-    "TraceOptions", "TraceResult", "active", "load_trace", "start", "stop", "trace",
-]  # fmt: skip
+from typing import TYPE_CHECKING
+
+from luxmeter.doors import door
+
+if TYPE_CHECKING:
+    from luxmeter.calls import core as core
+    from luxmeter.calls import export as export
+    from luxmeter.calls.cost import CostReport as CostReport
+    from luxmeter.calls.device import Device as Device
+    from luxmeter.calls.device import current_device as current_device
+    from luxmeter.calls.device import raise_failure as raise_failure
+    from luxmeter.calls.device import wait_for_mindspore as wait_for_mindspore
+    from luxmeter.calls.diff import ChangeKind as ChangeKind
+    from luxmeter.calls.diff import TraceDiff as TraceDiff
+    from luxmeter.calls.diff import diff_traces as diff_traces
+    from luxmeter.calls.formats import is_trace_file_name as is_trace_file_name
+    from luxmeter.calls.formats import trace_format_of as trace_format_of
+    from luxmeter.calls.frameworks import has_mindspore as has_mindspore
+    from luxmeter.calls.frameworks import import_mindspore as import_mindspore
+    from luxmeter.calls.listen import Heard as Heard
+    from luxmeter.calls.listen import Listener as Listener
+    from luxmeter.calls.options import TraceOptions as TraceOptions
+    from luxmeter.calls.options import TraceSettings as TraceSettings
+    from luxmeter.calls.options import read_patterns as read_patterns
+    from luxmeter.calls.patching.patcher import coverage as coverage
+    from luxmeter.calls.processes import Token as Token
+    from luxmeter.calls.records import CallableNames as CallableNames
+    from luxmeter.calls.records import SignatureNames as SignatureNames
+    from luxmeter.calls.result import TraceResult as TraceResult
+    from luxmeter.calls.result import load_trace as load_trace
+    from luxmeter.calls.session import Trace as Trace
+    from luxmeter.calls.session import active as active
+    from luxmeter.calls.session import start as start
+    from luxmeter.calls.session import start_in_child as start_in_child
+    from luxmeter.calls.session import stop as stop
+    from luxmeter.calls.session import trace as trace
+    from luxmeter.calls.table import CallTable as CallTable
+    from luxmeter.calls.table import Row as Row
+    from luxmeter.calls.tree import CallTree as CallTree
+    from luxmeter.calls.window import Window as Window
+    from luxmeter.calls.window import in_window as in_window
+    from luxmeter.calls.window import typical_step as typical_step
+
+__getattr__, __dir__, __all__ = door(
+    __name__,
+    {
+        "core": "core",
+        "CostReport": "cost",
+        "Device": "device",
+        "current_device": "device",
+        "raise_failure": "device",
+        "wait_for_mindspore": "device",
+        "ChangeKind": "diff",
+        "TraceDiff": "diff",
+        "diff_traces": "diff",
+        "export": "export",
+        "is_trace_file_name": "formats",
+        "trace_format_of": "formats",
+        "has_mindspore": "frameworks",
+        "import_mindspore": "frameworks",
+        "Heard": "listen",
+        "Listener": "listen",
+        "TraceOptions": "options",
+        "TraceSettings": "options",
+        "read_patterns": "options",
+        "coverage": "patching.patcher",
+        "Token": "processes",
+        "CallableNames": "records",
+        "SignatureNames": "records",
+        "TraceResult": "result",
+        "load_trace": "result",
+        "Trace": "session",
+        "active": "session",
+        "start": "session",
+        "start_in_child": "session",
+        "stop": "session",
+        "trace": "session",
+        "CallTable": "table",
+        "Row": "table",
+        "CallTree": "tree",
+        "Window": "window",
+        "in_window": "window",
+        "typical_step": "window",
+    },
+)

@@ -28,7 +28,7 @@ class Device:
 CPU = Device("cpu")
 
 
-def current(framework: str = "torch") -> Device:
+def current_device(framework: str = "torch") -> Device:
     """The device that work of the framework goes to in this process; "auto": of all that are or will be imported."""
     if framework == "mindspore":
         return Device("mindspore", wait_for_mindspore)

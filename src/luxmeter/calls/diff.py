@@ -18,7 +18,7 @@ from luxmeter.errors import TraceError, UsageError, suggestion
 from luxmeter.files import read_json
 from luxmeter.verdict import Comparison, compare_many
 
-Kind = Literal["slower", "faster", "more", "fewer", "same", "unclear", "new", "gone"]
+ChangeKind = Literal["slower", "faster", "more", "fewer", "same", "unclear", "new", "gone"]
 BY = ("api", "signature", "module")
 MOST_VALUES = 800  # of one name: the test looks at all pairs
 FEWEST_SHARED = 10  # names, below which nothing is said about what they have in common
@@ -26,11 +26,11 @@ FEWEST_CALLS = 20  # of a name that takes part in that
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CallChange:
     """One name in two traces. Times are self times of a call; shares are of all self time."""
 
     name: str
-    kind: Kind  # more, fewer: calls, for the length of the trace
+    kind: ChangeKind  # more, fewer: calls, for the length of the trace
     n_a: int
     n_b: int
     share_a: float
@@ -53,23 +53,23 @@ class OptionChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TraceDiff:
     """B against A, the weightiest change first. Where `options` differ, the numbers may not compare."""
 
     options: tuple[OptionChange, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[CallChange, ...]
     total_a_ns: int
     total_b_ns: int
     common: float  # how much the calls of both changed together (median of all): the machine, not a call
     threshold: float  # the smallest relative change that is called one
     longer: float  # how many times as many calls B has as A (of the median share): the length of the run
 
-    def of(self, kind: Kind) -> list[Change]:
+    def of(self, kind: ChangeKind) -> list[CallChange]:
         """The changes of one kind."""
         return [change for change in self.changes if change.kind == kind]
 
 
-def difference(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: float = 0.05) -> Difference:
+def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: float = 0.05) -> TraceDiff:
     """Compare two traces, name by name, on the self times of their calls without each API's first.
 
     A change counts only if it is beyond chance, beyond the wandering inside each trace, larger than `smallest`, and
@@ -109,7 +109,7 @@ def difference(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: flo
     ]
     changes.sort(key=lambda c: (-abs(c.weight), c.name))
     options = changed_options(a, b)
-    return Difference(options, tuple(changes), totals[0], totals[1], common, threshold, longer)
+    return TraceDiff(options, tuple(changes), totals[0], totals[1], common, threshold, longer)
 
 
 def changed_options(a: TraceResult, b: TraceResult) -> tuple[OptionChange, ...]:
@@ -188,27 +188,34 @@ def _change(
     judged: Mapping[str, Comparison],
     longer: float,
     smallest: float,
-) -> Change:
+) -> CallChange:
     n_a, n_b = (side.get(name, 0) for side in numbers)
     share_a, share_b = (side.get(name, 0.0) for side in shares)
     medians = [float(np.median(side[name])) if name in side else None for side in values]
     if name not in judged:
-        kind: Kind = "new" if n_b else "gone"
+        kind: ChangeKind = "new" if n_b else "gone"
         relative, weight, why = None, share_b - share_a, "only in B" if n_b else "only in A"
     else:
         kind, relative, weight, why = _moved(
             judged[name], 1.0 if n_a == n_b else n_b / n_a / longer, share_a, smallest
         )
-    return Change(name, kind, n_a, n_b, share_a, share_b, medians[0], medians[1], relative, weight, why)
+    return CallChange(name, kind, n_a, n_b, share_a, share_b, medians[0], medians[1], relative, weight, why)
 
 
-def _moved(found: Comparison, often: float, share: float, smallest: float) -> tuple[Kind, float, float, str]:
+def _moved(
+    found: Comparison, often: float, share: float, smallest: float
+) -> tuple[ChangeKind, float, float, str]:
     """Kind, relative change of a call, weight and reason of a name in both traces.
 
     `often` is how many times as often it is called as names are altogether. What changed more, a call or their number,
     gives the kind.
     """
-    words: dict[str, Kind] = {"higher": "slower", "lower": "faster", "same": "same", "unclear": "unclear"}
+    words: dict[str, ChangeKind] = {
+        "higher": "slower",
+        "lower": "faster",
+        "same": "same",
+        "unclear": "unclear",
+    }
     kind, why = words[found.call], found.why
     relative = float(found.relative.estimate)
     speed = 1 + relative if found.call in ("higher", "lower") and np.isfinite(relative) else 1.0

@@ -15,17 +15,16 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from luxmeter.calls.formats import format_of
+from luxmeter.by_name import by_name
+from luxmeter.calls.formats import trace_format_of
 from luxmeter.calls.reader import Numbers
 from luxmeter.calls.records import RAISED
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.session import Trace
 from luxmeter.calls.table import BY
 from luxmeter.calls.tree import CallTree
-from luxmeter.calls.window import Part as Part
-from luxmeter.calls.window import first_ns, part_of
+from luxmeter.calls.window import Window, first_ns, in_window
 from luxmeter.errors import TraceError, UsageError, suggestion
-from luxmeter.views import view
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,20 +40,20 @@ def write(
     *,
     format: str | None = None,
     what: str = "calls",
-    part: Part | None = None,
+    window: Window | None = None,
 ) -> Path:
     """Write a trace, or a part of it, to a file; the format is that of the name's ending unless given.
 
     csv, json and parquet hold every call, or with `what` the table by "api", "signature", "module" and so on.
     """
     target = Path(path)
-    chosen = format_of(target.name, format)
+    chosen = trace_format_of(target.name, format)
     check_what(chosen, what)
     whole = _result(trace)
-    result = part_of(whole, part)
+    result = in_window(whole, window)
     with _new_file(target) as temporary:
         if chosen == "html":
-            page = view("trace page")(result, title=target.stem, part=part or Part())
+            page = by_name("trace page")(result, title=target.stem, window=window or Window())
             temporary.write_text(page, encoding="utf-8")
         elif chosen == "perfetto":
             with open(temporary, "w", encoding="utf-8") as stream:
@@ -99,10 +98,10 @@ def _new_file(target: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def arrow(trace: Trace | TraceResult, what: str = "calls", *, part: Part | None = None) -> pa.Table:
+def arrow(trace: Trace | TraceResult, what: str = "calls", *, window: Window | None = None) -> pa.Table:
     """Every call with its signature in words, or the table by `what`, as an Arrow table."""
     check_what("parquet", what)
-    result = part_of(_result(trace), part)
+    result = in_window(_result(trace), window)
     if what != "calls":
         return pa.Table.from_pylist(
             [asdict(row) for row in result.table(what)], schema=_ROW_SCHEMA
@@ -130,7 +129,7 @@ _ROW_SCHEMA = pa.schema(
 )  # fmt: skip
 
 
-def frame(trace: Trace | TraceResult, what: str = "calls", *, part: Part | None = None) -> pd.DataFrame:
+def frame(trace: Trace | TraceResult, what: str = "calls", *, window: Window | None = None) -> pd.DataFrame:
     """The same as a pandas DataFrame."""
     from luxmeter.errors import MissingExtraError
 
@@ -140,7 +139,7 @@ def frame(trace: Trace | TraceResult, what: str = "calls", *, part: Part | None 
         raise MissingExtraError(
             "pandas-missing", "A DataFrame needs pandas, which is not installed.", "pip install pandas"
         ) from None
-    found: pd.DataFrame = arrow(trace, what, part=part).to_pandas()
+    found: pd.DataFrame = arrow(trace, what, window=window).to_pandas()
     return found
 
 

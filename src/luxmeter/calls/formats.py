@@ -18,13 +18,13 @@ ENDINGS = {
 FORMATS = tuple(dict.fromkeys(ENDINGS.values()))
 
 
-def is_file_name(name: str) -> bool:
+def is_trace_file_name(name: str) -> bool:
     """Whether a name means a file (it has an ending), not the folder of a trace."""
     last = name.rstrip("/").rpartition("/")[2]
     return not name.endswith("/") and "." in last.lstrip(".")
 
 
-def format_of(name: str, format: str | None = None) -> str:
+def trace_format_of(name: str, format: str | None = None) -> str:
     """The format asked for, or the one that the name's ending means."""
     if format is not None:
         if format in FORMATS:

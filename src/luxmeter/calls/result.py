@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from luxmeter.by_name import by_name
 from luxmeter.calls.cost import CostReport
 from luxmeter.calls.processes import not_joined
 from luxmeter.calls.reader import Numbers, Recording, read_recording
@@ -20,7 +21,7 @@ from luxmeter.errors import TraceError, UsageError
 from luxmeter.files import read_json
 
 if TYPE_CHECKING:
-    from luxmeter import Operators
+    from luxmeter.operators import Operators
 
 
 class TraceResult:
@@ -142,13 +143,9 @@ class TraceResult:
         return answer
 
     def operators(self, *, backward: bool = False) -> Operators:
-        """The distinct operators with what they were given, the longest first; with `backward`, those of backward too.
-
-        The operators' room builds on this one, so it is asked through the front door, and only now.
-        """
-        from luxmeter import Operators
-
-        return Operators.of(self, backward=backward)
+        """The distinct operators with what they were given, the longest first; with `backward`, those of backward too."""
+        found: Operators = by_name("operators").of(self, backward=backward)
+        return found
 
     def cost(self) -> CostReport:
         """What the trace itself cost, from what a call costs on this machine."""
@@ -203,7 +200,8 @@ class TraceResult:
                     f"the values of {process.end['unlooked']} tensors{where} were not looked at: it would take too long"
                 )
             if stats["hook_errors"]:
-                said.append(f"{stats['hook_errors']} times{where} a call could not be described")
+                why = f" ({process.end['hook_error']})" if process.end.get("hook_error") else ""
+                said.append(f"{stats['hook_errors']} times{where} a call could not be described{why}")
         return said
 
     def save(self, path: str | Path) -> Path:

@@ -30,7 +30,7 @@ from luxmeter.process import at_worker_end
 from luxmeter.supported import newer_than_tested, version_of
 
 if TYPE_CHECKING:
-    from luxmeter import Operators
+    from luxmeter.operators import Operators
 
 _lock = threading.RLock()
 _active: Trace | None = None
@@ -124,7 +124,7 @@ class Trace:
         self._core, self._core_reason = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
         self._names = Names(arguments, describer(options.framework, facts=options.facts))
-        computing = options.device or device.current(options.framework or "")
+        computing = options.device or device.current_device(options.framework or "")
         hooks = arguments.hooks()
         modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
         self._recorder = self._core.Recorder(
@@ -218,6 +218,7 @@ class Trace:
             "core": self._core.__name__.rpartition(".")[2],
             "cost": vars(self._cost),
             "setup_ns": self._setup_ns,
+            "hook_error": self._recorder.hook_error,
             "unlooked": self._names.unlooked,
             "remarks": self._remarks(),
             "spawned": self._patcher.spawned.n if self._patcher and self._patcher.spawned else 0,

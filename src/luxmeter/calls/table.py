@@ -16,7 +16,7 @@ from luxmeter.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
     from luxmeter.calls.reader import Recording
-    from luxmeter.render.table import Table
+    from luxmeter.render import Table
 
 Numbers = npt.NDArray[Any]
 
@@ -96,7 +96,7 @@ class CallTable:
 
     def as_table(self, *, top: int = 30, title: str = "") -> Table:
         """The first `top` rows under their columns, with what a reader must know below."""
-        from luxmeter.render.table import DURATION, NUMBER, SHARE, Column, Table
+        from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 
         several = any(row.framework not in ("", "torch") for row in self.rows)
         tells_apart = self.by == "signature"

@@ -14,7 +14,7 @@ from luxmeter.errors import TraceError, UsageError
 
 
 @dataclass(frozen=True)
-class Part:
+class Window:
     """Which calls are meant: those that begin in a window (seconds since the first call), and levels of calls."""
 
     start_s: float | None = None
@@ -22,7 +22,7 @@ class Part:
     depth: int | None = None
 
     @classmethod
-    def parse(cls, window: str, depth: int | None = None) -> Part:
+    def parse(cls, window: str, depth: int | None = None) -> Window:
         """From the command line: `1.5:2.0`, `:0.1`, `3:`."""
         ends = window.split(":") if window else ["", ""]
         try:
@@ -49,9 +49,9 @@ class Part:
         return ", ".join(said)
 
 
-def part_of(result: TraceResult, part: Part | None) -> TraceResult:
+def in_window(result: TraceResult, window: Window | None) -> TraceResult:
     """The trace as if nothing but the part had been recorded: a call at the last level has all its time as its own."""
-    if part is None or part == Part():
+    if window is None or window == Window():
         return result
     recording = result.recording
     if recording.totals:
@@ -64,10 +64,10 @@ def part_of(result: TraceResult, part: Part | None) -> TraceResult:
     mine = recording.of_program()
     since = events["start_ns"] - first_ns(result)
     keep = mine.copy()
-    if part.start_s is not None:
-        keep &= since >= part.start_s * 1e9
-    if part.end_s is not None:
-        keep &= since < part.end_s * 1e9
+    if window.start_s is not None:
+        keep &= since >= window.start_s * 1e9
+    if window.end_s is not None:
+        keep &= since < window.end_s * 1e9
     if mine.any() and not keep.any():
         raise UsageError(
             "empty-window",
@@ -75,10 +75,10 @@ def part_of(result: TraceResult, part: Part | None) -> TraceResult:
             "Give a window in there, in seconds.",
         )
     child_ns = events["child_ns"]
-    if part.depth is not None:
-        keep &= events["depth"] < part.depth
+    if window.depth is not None:
+        keep &= events["depth"] < window.depth
         parent = parents(events)
-        cut = np.flatnonzero(mine & (events["depth"] == part.depth) & (parent >= 0))
+        cut = np.flatnonzero(mine & (events["depth"] == window.depth) & (parent >= 0))
         child_ns = child_ns.copy()
         np.subtract.at(child_ns, parent[cut], events["duration_ns"][cut].astype(child_ns.dtype))
     left = {name: (child_ns if name == "child_ns" else column)[keep] for name, column in events.items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from luxmeter.calls.listen import Heard, Listener
+from luxmeter.calls import Heard, Listener
 from luxmeter.classic.api_names import getAPIName, getAttributes
 from luxmeter.classic.record_files import FORMATS, NAMES, check_folder, parse_size, write_files
 from luxmeter.errors import UsageError, suggestion

@@ -1,0 +1,143 @@
+"""Keep every run: `lux.Experiment`, `lux.runs`, and its parts, each usable alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from luxmeter.doors import door
+
+if TYPE_CHECKING:
+    from luxmeter.experiment.capture.snapshot_refs import forget_refs as forget_refs
+    from luxmeter.experiment.capture.snapshot_refs import snapshot_refs as snapshot_refs
+    from luxmeter.experiment.capture.started import program_follows as program_follows
+    from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
+    from luxmeter.experiment.checkpoint.saver import Saver as Saver
+    from luxmeter.experiment.compare.curves import Band as Band
+    from luxmeter.experiment.compare.curves import Sets as Sets
+    from luxmeter.experiment.compare.curves import axes_of as axes_of
+    from luxmeter.experiment.compare.curves import curves_of as curves_of
+    from luxmeter.experiment.compare.curves import curves_of_tensorboard as curves_of_tensorboard
+    from luxmeter.experiment.compare.curves import line_of as line_of
+    from luxmeter.experiment.compare.curves import members_of as members_of
+    from luxmeter.experiment.compare.curves import names_of as names_of
+    from luxmeter.experiment.compare.diff import ABSENT as ABSENT
+    from luxmeter.experiment.compare.diff import Change as Change
+    from luxmeter.experiment.compare.diff import RunDiff as RunDiff
+    from luxmeter.experiment.compare.explain import Explanation as Explanation
+    from luxmeter.experiment.compare.explain import diff_runs as diff_runs
+    from luxmeter.experiment.compare.plausible import CANNOT as CANNOT
+    from luxmeter.experiment.compare.repeat_tables import repeat_table as repeat_table
+    from luxmeter.experiment.compare.repeat_tables import variant_table as variant_table
+    from luxmeter.experiment.compare.repeats import compare_groups as compare_groups
+    from luxmeter.experiment.compare.repeats import find_repeats as find_repeats
+    from luxmeter.experiment.compare.repeats import group_runs as group_runs
+    from luxmeter.experiment.data.loader import DataLoader as DataLoader
+    from luxmeter.experiment.experiment import Experiment as Experiment
+    from luxmeter.experiment.log.logger import Logger as Logger
+    from luxmeter.experiment.meter.meter import AvgMeter as AvgMeter
+    from luxmeter.experiment.meter.meter import Meter as Meter
+    from luxmeter.experiment.params.command_line import params_of as params_of
+    from luxmeter.experiment.params.params import BaseParams as BaseParams
+    from luxmeter.experiment.params.params import Params as Params
+    from luxmeter.experiment.query.conditions import Question as Question
+    from luxmeter.experiment.query.conditions import all_of as all_of
+    from luxmeter.experiment.query.conditions import equals as equals
+    from luxmeter.experiment.query.runs import C as C
+    from luxmeter.experiment.query.runs import Runs as Runs
+    from luxmeter.experiment.query.runs import find_run as find_run
+    from luxmeter.experiment.query.runs import lab_of as lab_of
+    from luxmeter.experiment.query.runs import open_lab as open_lab
+    from luxmeter.experiment.query.runs import runs as runs
+    from luxmeter.experiment.query.source_code import captured_tree as captured_tree
+    from luxmeter.experiment.query.source_code import whole_tree as whole_tree
+    from luxmeter.experiment.query.viewer import ExperimentViewer as ExperimentViewer
+    from luxmeter.experiment.reproduce.arguments import changed_arguments as changed_arguments
+    from luxmeter.experiment.reproduce.arguments import split_changes as split_changes
+    from luxmeter.experiment.reproduce.arguments import was_taken as was_taken
+    from luxmeter.experiment.reproduce.match import Reproduction as Reproduction
+    from luxmeter.experiment.reproduce.match import code_differs as code_differs
+    from luxmeter.experiment.reproduce.match import match_runs as match_runs
+    from luxmeter.experiment.reproduce.rerun import Rerun as Rerun
+    from luxmeter.experiment.reproduce.rerun import start_rerun as start_rerun
+    from luxmeter.experiment.reproduce.rollback import roll_back as roll_back
+    from luxmeter.experiment.running import offer_experiment as offer_experiment
+    from luxmeter.experiment.running import program_ended as program_ended
+    from luxmeter.experiment.seed.seed import RndManager as RndManager
+    from luxmeter.experiment.seed.seed import random as random
+    from luxmeter.experiment.transfer.archive import export_run as export_run
+    from luxmeter.experiment.transfer.archive import import_run as import_run
+    from luxmeter.experiment.transfer.mlflow import import_mlflow as import_mlflow
+    from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles as TensorBoardFiles
+    from luxmeter.experiment.transfer.tensorboard import import_tensorboard as import_tensorboard
+    from luxmeter.experiment.transfer.tensorboard import save_tensorboard_images as save_tensorboard_images
+    from luxmeter.experiment.transfer.tensorboard import scalars as scalars
+
+__getattr__, __dir__, __all__ = door(
+    __name__,
+    {
+        "forget_refs": "capture.snapshot_refs",
+        "snapshot_refs": "capture.snapshot_refs",
+        "program_follows": "capture.started",
+        "FolderState": "checkpoint.folder_state",
+        "Saver": "checkpoint.saver",
+        "Band": "compare.curves",
+        "Sets": "compare.curves",
+        "axes_of": "compare.curves",
+        "curves_of": "compare.curves",
+        "curves_of_tensorboard": "compare.curves",
+        "line_of": "compare.curves",
+        "members_of": "compare.curves",
+        "names_of": "compare.curves",
+        "ABSENT": "compare.diff",
+        "Change": "compare.diff",
+        "RunDiff": "compare.diff",
+        "Explanation": "compare.explain",
+        "diff_runs": "compare.explain",
+        "CANNOT": "compare.plausible",
+        "repeat_table": "compare.repeat_tables",
+        "variant_table": "compare.repeat_tables",
+        "compare_groups": "compare.repeats",
+        "find_repeats": "compare.repeats",
+        "group_runs": "compare.repeats",
+        "DataLoader": "data.loader",
+        "Experiment": "experiment",
+        "Logger": "log.logger",
+        "AvgMeter": "meter.meter",
+        "Meter": "meter.meter",
+        "params_of": "params.command_line",
+        "BaseParams": "params.params",
+        "Params": "params.params",
+        "Question": "query.conditions",
+        "all_of": "query.conditions",
+        "equals": "query.conditions",
+        "C": "query.runs",
+        "Runs": "query.runs",
+        "find_run": "query.runs",
+        "lab_of": "query.runs",
+        "open_lab": "query.runs",
+        "runs": "query.runs",
+        "captured_tree": "query.source_code",
+        "whole_tree": "query.source_code",
+        "ExperimentViewer": "query.viewer",
+        "changed_arguments": "reproduce.arguments",
+        "split_changes": "reproduce.arguments",
+        "was_taken": "reproduce.arguments",
+        "Reproduction": "reproduce.match",
+        "code_differs": "reproduce.match",
+        "match_runs": "reproduce.match",
+        "Rerun": "reproduce.rerun",
+        "start_rerun": "reproduce.rerun",
+        "roll_back": "reproduce.rollback",
+        "offer_experiment": "running",
+        "program_ended": "running",
+        "RndManager": "seed.seed",
+        "random": "seed.seed",
+        "export_run": "transfer.archive",
+        "import_run": "transfer.archive",
+        "import_mlflow": "transfer.mlflow",
+        "TensorBoardFiles": "transfer.tensorboard",
+        "import_tensorboard": "transfer.tensorboard",
+        "save_tensorboard_images": "transfer.tensorboard",
+        "scalars": "transfer.tensorboard",
+    },
+)

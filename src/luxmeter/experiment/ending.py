@@ -12,9 +12,7 @@ from luxmeter.described import Described, told_apart
 from luxmeter.experiment.compare.diff import ABSENT, Change, RunDiff
 from luxmeter.files import write_file
 from luxmeter.literal import show
-from luxmeter.store import Run
-from luxmeter.store.layout import named
-from luxmeter.store.records import SYSTEM
+from luxmeter.store import Run, layout, records
 
 _MOST = 4  # things of a kind that are named; the rest is counted
 _LAST = "last"  # folder in the lab's index: the run of each experiment that finished last
@@ -34,7 +32,7 @@ def against(before: Run | None, after: Run) -> str:
 
 def _numbers(run: Run) -> dict[str, float]:
     """The last value of each metric, the machine's own left out."""
-    lasts = {key: each["last"] for key, each in run.metrics.items() if not key.startswith(SYSTEM)}
+    lasts = {key: each["last"] for key, each in run.metrics.items() if not key.startswith(records.SYSTEM)}
     return {key: float(value) for key, value in lasts.items() if isinstance(value, int | float)}
 
 
@@ -125,7 +123,7 @@ def previous_run(lab_folder: Path, name: str) -> Run | None:
     """The run of this experiment that finished last, by the note that it left; None if there is none any more."""
     try:
         run_id = _last_file(lab_folder, name).read_text(encoding="utf-8").strip()
-        return Run(lab_folder / "runs" / named("run", run_id), lab_folder)
+        return Run(lab_folder / "runs" / layout.named("run", run_id), lab_folder)
     except Exception:  # noqa: BLE001  (never left, or its run was removed: then there is nothing to compare with)
         return None
 

@@ -23,9 +23,7 @@ from luxmeter.experiment.lineage import forgiving, in_environment, note_child, p
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
-from luxmeter.store import Lab, Run, RunWriter, activate
-from luxmeter.store.records import ENDING, FILES_FOLDER, Ending
-from luxmeter.store.writer import inside
+from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, records
 
 T = TypeVar("T")
 _NOTHING = object()
@@ -217,7 +215,7 @@ class Experiment:
             self._scratch = self._scratch or scratch.make("part")
             folder = inside(self._scratch, name)
         else:
-            folder = inside(self._running("hold_exp_part").folder / FILES_FOLDER, name)
+            folder = inside(self._running("hold_exp_part").folder / records.FILES_FOLDER, name)
         folder.mkdir(parents=True, exist_ok=True)
         self.watch_part(folder, name, (suffixes,) if isinstance(suffixes, str) else tuple(suffixes))
         return str(folder)
@@ -349,7 +347,7 @@ class Experiment:
                     board.close(outcome.state)
                 recording.stop(self._keycode)
                 with contextlib.suppress(Exception):
-                    write_json(run.folder / FILES_FOLDER / ENDING, outcome.record())
+                    write_json(run.folder / records.FILES_FOLDER / records.ENDING, outcome.record())
             finally:  # a second Ctrl-C, too, leaves a run that says how it ended
                 run.finish(outcome.state, error=outcome.error)
             self._speak(run, recording)

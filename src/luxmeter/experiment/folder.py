@@ -8,9 +8,7 @@ from pathlib import Path
 
 from luxmeter.errors import UsageError
 from luxmeter.files import write_json
-from luxmeter.store import Run, RunWriter
-from luxmeter.store.records import FileChange
-from luxmeter.store.writer import inside
+from luxmeter.store import FileChange, Run, RunWriter, inside
 
 RECORDS = "luxmeter-runs"
 FORMAT = 1  # 1: luxmeter-runs/<id>.json with id, name, run (folder), state, files, code

@@ -7,7 +7,7 @@ from typing import Any
 
 from luxmeter.described import DescribedMapping, described, fields_of
 from luxmeter.errors import UsageError
-from luxmeter.store.values import number_of
+from luxmeter.store import number_of
 
 
 def plain_params(params: Any) -> DescribedMapping:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from luxmeter.errors import UsageError
-from luxmeter.store import Lab, RunWriter, active_run
-from luxmeter.store.records import CHILDREN, FILES_FOLDER
+from luxmeter.store import Lab, RunWriter, active_run, records
 
 VARIABLE = (
     "LUXMETER_PARENT"  # set while an experiment runs, for the processes it starts: the folder of its run
@@ -54,12 +53,12 @@ def same_lab(given: Any, lab: Lab | None) -> bool:
 
 def note_child(parent_folder: Path, run_id: str) -> None:
     """Write the child down in its parent's run: one small append, so that many processes may do it."""
-    place = parent_folder / FILES_FOLDER
+    place = parent_folder / records.FILES_FOLDER
     with contextlib.suppress(
         OSError
     ):  # the parent's folder may be another's, or gone: the child is kept all the same
         place.mkdir(exist_ok=True)
-        number = os.open(place / CHILDREN, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        number = os.open(place / records.CHILDREN, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             os.write(number, f"{run_id}\n".encode())
         finally:

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 from luxmeter.described import DescribedMapping
 from luxmeter.experiment.capture import redaction
 from luxmeter.files import read_json, write_json
-from luxmeter.store import RunWriter
-from luxmeter.store.journal import announce
-from luxmeter.store.records import Ending
+from luxmeter.store import Ending, RunWriter, announce
 
 if TYPE_CHECKING:
     from luxmeter.experiment.experiment import Experiment
@@ -63,7 +61,7 @@ def listening_for_exit() -> Iterator[None]:
 # -- `luxmeter run`: one run for the program, whether or not it makes an experiment of its own ---------------------
 
 
-def offer(experiment: Experiment, *, keeps_name: bool) -> None:
+def offer_experiment(experiment: Experiment, *, keeps_name: bool) -> None:
     """Let the program's first own experiment go on in this one's run."""
     global _offered, _named
     _offered, _named = experiment, keeps_name

@@ -5,6 +5,30 @@ Formulas read shapes only, so real, meta and fake tensors and plain descriptions
 
 from __future__ import annotations
 
-from luxmeter.flops.formulas import Cost, TensorLike, cost_of, flops_of, forget, moved_bytes, version
+from typing import TYPE_CHECKING
 
-__all__ = ["Cost", "TensorLike", "cost_of", "flops_of", "forget", "moved_bytes", "version"]
+from luxmeter.doors import door
+
+if TYPE_CHECKING:
+    from luxmeter.flops.formulas import Cost as Cost
+    from luxmeter.flops.formulas import TensorLike as TensorLike
+    from luxmeter.flops.formulas import cost_of as cost_of
+    from luxmeter.flops.formulas import flops_of as flops_of
+    from luxmeter.flops.formulas import forget as forget
+    from luxmeter.flops.formulas import moved_bytes as moved_bytes
+    from luxmeter.flops.formulas import version as version
+    from luxmeter.flops.names import CREATES as CREATES
+
+__getattr__, __dir__, __all__ = door(
+    __name__,
+    {
+        "Cost": "formulas",
+        "TensorLike": "formulas",
+        "cost_of": "formulas",
+        "flops_of": "formulas",
+        "forget": "formulas",
+        "moved_bytes": "formulas",
+        "version": "formulas",
+        "CREATES": "names",
+    },
+)

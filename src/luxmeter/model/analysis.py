@@ -19,7 +19,7 @@ from luxmeter.model.records import Memory, ModelCost
 from luxmeter.model.training import Later, TrainingStep
 from luxmeter.model.tree import module_rows, sums_of
 from luxmeter.model.watch import shapes_of, tensors_in
-from luxmeter.operators.timer import without_collecting
+from luxmeter.operators import without_collecting
 from luxmeter.supported import check_torch
 
 

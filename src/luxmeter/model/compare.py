@@ -8,7 +8,7 @@ from typing import Any
 
 from luxmeter.errors import UsageError
 from luxmeter.model.records import ModelCost
-from luxmeter.render.amounts import amount, size, span
+from luxmeter.render import amount, size, span
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Comparison:
         }
 
 
-def compare(costs: Sequence[ModelCost]) -> Comparison:
+def compare_models(costs: Sequence[ModelCost]) -> Comparison:
     """The costs side by side, the first as the measure."""
     if len(costs) < 2:
         raise UsageError(

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from luxmeter.flops import Cost, cost_of, moved_bytes, version
-from luxmeter.flops.names import CREATES
+from luxmeter.flops import CREATES, Cost, cost_of, moved_bytes, version
 from luxmeter.model.lifetimes import Lifetimes
 from luxmeter.model.shortcuts import SHORTCUTS
 from luxmeter.model.watch import Watch, shapes_of

@@ -19,7 +19,7 @@ from luxmeter.model.inputs import CallArguments, batch_of, prepared, resized
 from luxmeter.model.records import BatchLatency, Latency, ModelCost, ModuleCost
 from luxmeter.model.standin import as_it_was, process_as_it_was, standing_in
 from luxmeter.model.watch import CallNode, Watch
-from luxmeter.operators.timer import measure
+from luxmeter.operators import measure
 
 MODULE_RUNS = 15
 _MODULE_BUDGET_S = 3.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from luxmeter.views import view
+from luxmeter.by_name import by_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,12 +218,12 @@ class ModelCost(Open):
 
     def tree(self, *, depth: int = 2) -> str:
         """The modules as text, `depth` levels of them, with parameters, MACs and shapes."""
-        text: str = view("model text")(self, depth=depth)
+        text: str = by_name("model text")(self, depth=depth)
         return text
 
     def show(self, *, depth: int = 2, memory: bool = False) -> None:
         """Print the whole report to the terminal; with `memory`, also what training needs by optimizer."""
-        view("model report")(self, depth=depth, memory=memory)
+        by_name("model report")(self, depth=depth, memory=memory)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON."""
@@ -251,7 +251,7 @@ class ModelCost(Open):
 
     def to_html(self, path: str | Path | None = None, *, depth: int | None = None) -> str:
         """A page of its own with the tree that folds, also written to `path` if given."""
-        page: str = view("model page")(self, path, depth=depth)
+        page: str = by_name("model page")(self, path, depth=depth)
         return page
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ from luxmeter.model.counter import SMALL
 from luxmeter.model.leaves import Leaves
 from luxmeter.model.module_paths import every_place, first_places
 from luxmeter.model.watch import Watch
-from luxmeter.operators.timer import without_collecting
+from luxmeter.operators import without_collecting
 
 _Twins = dict[int, torch.Tensor]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

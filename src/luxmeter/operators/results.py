@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter import stats
+from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError
 from luxmeter.files import write_file
-from luxmeter.render.table import NUMBER, SHARE, Column, Table
-from luxmeter.views import view
+from luxmeter.render import NUMBER, SHARE, Column, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,7 +181,7 @@ class BenchResult:
 
         Without a kind: time against scale if any scale varies.
         """
-        drawn: Path = view("benchmark picture")(self, path, kind=kind)
+        drawn: Path = by_name("benchmark picture")(self, path, kind=kind)
         return drawn
 
     def exponents(self) -> dict[str, float]:
@@ -225,7 +225,7 @@ class BenchResult:
 
         torch and MindSpore, with nothing else: one line an operator, both beside each other.
         """
-        from luxmeter.operators.compare import pair_table, side_by_side
+        from luxmeter.operators.diff import pair_table, side_by_side
 
         pairs = side_by_side(self.rows)
         found = pair_table(pairs) if pairs and 2 * len(pairs) == len(self.rows) else _table(self.rows)

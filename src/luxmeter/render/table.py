@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from luxmeter.render.amounts import amount, number, share, size, span
-from luxmeter.render.plain import one_line, plain
+from luxmeter.render.plain_text import one_line, plain
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,15 +7,110 @@ lab.runs("param.lr >= 0.1 and metric.acc > 0.8", sort="-metric.acc")
 lab.find("latest").metric("loss")
 """
 
-from luxmeter.store.active import activate, active_run
-from luxmeter.store.lab import Lab
-from luxmeter.store.rows import RunHead, RunHeads, RunRow
-from luxmeter.store.run import Run
-from luxmeter.store.segments import Follower, SegmentWriter, compact, read_segments
-from luxmeter.store.values import File, Histogram, Image, Text
-from luxmeter.store.writer import RunWriter
+from __future__ import annotations
 
-__all__ = [
-    "File", "Follower", "Histogram", "Image", "Lab", "Run", "RunHead", "RunHeads", "RunRow", "RunWriter",
-    "SegmentWriter", "Text", "activate", "active_run", "compact", "read_segments",
-]  # fmt: skip
+from typing import TYPE_CHECKING
+
+from luxmeter.doors import door
+
+if TYPE_CHECKING:
+    from luxmeter.store import layout as layout
+    from luxmeter.store import records as records
+    from luxmeter.store.active import activate as activate
+    from luxmeter.store.active import active_run as active_run
+    from luxmeter.store.blobs import blob_path as blob_path
+    from luxmeter.store.catalog import row_of as row_of
+    from luxmeter.store.checked import STATES as STATES
+    from luxmeter.store.journal import announce as announce
+    from luxmeter.store.lab import Lab as Lab
+    from luxmeter.store.liveness import Process as Process
+    from luxmeter.store.output_file import OutputFile as OutputFile
+    from luxmeter.store.points import Dropped as Dropped
+    from luxmeter.store.points import Summary as Summary
+    from luxmeter.store.points import checked_key as checked_key
+    from luxmeter.store.points import checked_step as checked_step
+    from luxmeter.store.points import dropped_text as dropped_text
+    from luxmeter.store.points import to_batch as to_batch
+    from luxmeter.store.points import to_object_batch as to_object_batch
+    from luxmeter.store.query import Both as Both
+    from luxmeter.store.query import Condition as Condition
+    from luxmeter.store.query import Expression as Expression
+    from luxmeter.store.query import Field as Field
+    from luxmeter.store.query import Not as Not
+    from luxmeter.store.query import parse_field as parse_field
+    from luxmeter.store.query import parse_filter as parse_filter
+    from luxmeter.store.records import Command as Command
+    from luxmeter.store.records import Ending as Ending
+    from luxmeter.store.records import FileChange as FileChange
+    from luxmeter.store.rows import RunHead as RunHead
+    from luxmeter.store.rows import RunHeads as RunHeads
+    from luxmeter.store.rows import RunRow as RunRow
+    from luxmeter.store.rows import flatten as flatten
+    from luxmeter.store.run import Run as Run
+    from luxmeter.store.segments import Follower as Follower
+    from luxmeter.store.segments import SegmentWriter as SegmentWriter
+    from luxmeter.store.segments import compact as compact
+    from luxmeter.store.segments import read_segments as read_segments
+    from luxmeter.store.values import File as File
+    from luxmeter.store.values import Histogram as Histogram
+    from luxmeter.store.values import Image as Image
+    from luxmeter.store.values import Stored as Stored
+    from luxmeter.store.values import Text as Text
+    from luxmeter.store.values import number_of as number_of
+    from luxmeter.store.values import object_of as object_of
+    from luxmeter.store.writer import RunWriter as RunWriter
+    from luxmeter.store.writer import compact_run as compact_run
+    from luxmeter.store.writer import inside as inside
+
+__getattr__, __dir__, __all__ = door(
+    __name__,
+    {
+        "activate": "active",
+        "active_run": "active",
+        "blob_path": "blobs",
+        "row_of": "catalog",
+        "STATES": "checked",
+        "announce": "journal",
+        "Lab": "lab",
+        "layout": "layout",
+        "Process": "liveness",
+        "OutputFile": "output_file",
+        "Dropped": "points",
+        "Summary": "points",
+        "checked_key": "points",
+        "checked_step": "points",
+        "dropped_text": "points",
+        "to_batch": "points",
+        "to_object_batch": "points",
+        "Both": "query",
+        "Condition": "query",
+        "Expression": "query",
+        "Field": "query",
+        "Not": "query",
+        "parse_field": "query",
+        "parse_filter": "query",
+        "Command": "records",
+        "Ending": "records",
+        "FileChange": "records",
+        "records": "records",
+        "RunHead": "rows",
+        "RunHeads": "rows",
+        "RunRow": "rows",
+        "flatten": "rows",
+        "Run": "run",
+        "Follower": "segments",
+        "SegmentWriter": "segments",
+        "compact": "segments",
+        "read_segments": "segments",
+        "File": "values",
+        "Histogram": "values",
+        "Image": "values",
+        "Stored": "values",
+        "Text": "values",
+        "number_of": "values",
+        "object_of": "values",
+        "RunWriter": "writer",
+        "compact_run": "writer",
+        "inside": "writer",
+    },
+)

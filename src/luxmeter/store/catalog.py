@@ -18,7 +18,7 @@ import sqlalchemy.exc
 from luxmeter.errors import LuxmeterError, StoreError, warn_once
 from luxmeter.settings import globs
 from luxmeter.store import checked, layout
-from luxmeter.store.index import Change, Index, sqlite_url
+from luxmeter.store.index import Index, IndexChange, sqlite_url
 from luxmeter.store.journal import host_name, read_tail
 from luxmeter.store.liveness import Process
 from luxmeter.store.query import Expression, Field, parse_field, parse_filter
@@ -185,7 +185,7 @@ class Catalog:
             self._take_in(change, changed, gone)
             change.set_progress(after)
 
-    def _take_in(self, change: Change, changed: Iterable[str], gone: set[str]) -> None:
+    def _take_in(self, change: IndexChange, changed: Iterable[str], gone: set[str]) -> None:
         entries = []
         for name in sorted(changed):
             folder = self._folder / layout.RUNS / name

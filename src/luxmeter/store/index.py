@@ -60,11 +60,11 @@ class Index:
     # -- bringing it up to date -----------------------------------------------------------------------------
 
     @contextmanager
-    def change(self) -> Iterator[Change]:
+    def change(self) -> Iterator[IndexChange]:
         """A transaction in which runs are taken in and dropped."""
         with self.engine.begin() as connection:
             self._alone(connection, self._lab)
-            yield Change(connection, self._lab)
+            yield IndexChange(connection, self._lab)
 
     def known(self) -> tuple[set[str], set[str]]:
         """The ids it holds, and those among them to look at again."""
@@ -187,7 +187,7 @@ class Index:
             connection.execute(progress.insert().values(lab="", key="schema", value=str(SCHEMA)))
 
 
-class Change:
+class IndexChange:
     """A transaction on one lab's part."""
 
     def __init__(self, connection: sa.Connection, lab: str) -> None:

@@ -102,14 +102,13 @@ def trace_cell(line: str, cell: str, shell: Any) -> Shown:
 
 def _prepared(chosen: argparse.Namespace) -> Trace:
     """The trace that is asked for; what cannot be done is refused before the cell runs."""
-    from luxmeter.calls import trace
-    from luxmeter.calls.formats import format_of
+    from luxmeter.calls import trace, trace_format_of
     from luxmeter.view.outputs import check_output
 
     if not chosen.result.isidentifier():
         raise UsageError("bad-magic", f"-r {chosen.result!r} is no name of a variable.", "Give a plain name.")
     if chosen.out is not None:
-        format_of(chosen.out)
+        trace_format_of(chosen.out)
         check_output(chosen.out, totals=chosen.totals)
     return trace(
         inside=chosen.inside, sync=chosen.sync, totals=chosen.totals, sample=chosen.every, only=chosen.filter

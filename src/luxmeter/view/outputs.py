@@ -5,15 +5,15 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from luxmeter.calls.formats import format_of, is_file_name
+from luxmeter.calls import is_trace_file_name, trace_format_of
 from luxmeter.errors import UsageError
 
 
 def check_output(out: str, *, totals: bool = False) -> None:
     """Make sure that a trace can be written there: a file by its ending, or a folder that is empty or not there yet."""
     path = Path(out)
-    if is_file_name(out):
-        if format_of(out) != "html" and totals:
+    if is_trace_file_name(out):
+        if trace_format_of(out) != "html" and totals:
             raise UsageError(
                 "totals-in-file",
                 f"{out} would hold every call, and totals are kept without the calls.",
@@ -26,10 +26,10 @@ def check_output(out: str, *, totals: bool = False) -> None:
             "Give a folder that is not there yet.",
         )
     try:  # to ask for permission is not enough: root has it where nothing can be made
-        folder = path.parent if is_file_name(out) else path
+        folder = path.parent if is_trace_file_name(out) else path
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-        if is_file_name(out) and path.is_dir():
+        if is_trace_file_name(out) and path.is_dir():
             raise IsADirectoryError(f"{out} is a folder")
     except OSError as error:
         raise UsageError(

@@ -6,12 +6,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from luxmeter.calls import load_trace
-from luxmeter.calls.export import Part, check_what, write
-from luxmeter.calls.formats import format_of
-from luxmeter.calls.window import part_of
-from luxmeter.render.json_text import print_json
-from luxmeter.render.table import terminal_width
+from luxmeter.calls import Window, export, in_window, load_trace, trace_format_of
+from luxmeter.render import print_json, terminal_width
 from luxmeter.store import Lab
 from luxmeter.view.startup import Request
 
@@ -20,16 +16,16 @@ def show_saved(
     saved: str, request: Request, *, window: str, depth: int | None, by: str, as_json: bool
 ) -> None:
     """Print the table, or write the files that are asked for and say where."""
-    part = Part.parse(window, depth) if window or depth is not None else None
+    chosen = Window.parse(window, depth) if window or depth is not None else None
     for out in request.out:
-        check_what(format_of(out), by or "calls")
+        export.check_what(trace_format_of(out), by or "calls")
     result = load_trace(Path(saved))
     for out in request.out:
-        write(result, out, part=part, what=by or "calls")
+        export.write(result, out, window=chosen, what=by or "calls")
         sys.stderr.write(f"luxmeter: wrote {out}\n")
     if not as_json and request.out:
         return
-    shown = part_of(result, part)
+    shown = in_window(result, chosen)
     if as_json:
         print_json([asdict(row) for row in shown.table(by or "api")])
     else:

@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.experiment import running
-from luxmeter.experiment.experiment import Experiment
-from luxmeter.experiment.params.command_line import params_of
-from luxmeter.store.records import Ending
+from luxmeter.experiment import Experiment, offer_experiment, params_of, program_ended, program_follows
+from luxmeter.store import Ending
 from luxmeter.view.program import RunRequest
 from luxmeter.view.startup.first_import import call_after_import
 
@@ -25,6 +23,7 @@ class Watched:
     @staticmethod
     def begin(request: RunRequest) -> Watched:
         """Start the run, and offer it to the experiment that the program may make itself."""
+        program_follows()
         given = dict(request.params or {})
         experiment = Experiment(
             request.name if request.is_named else request.name.lstrip("./~") or "program",
@@ -39,7 +38,7 @@ class Watched:
         )
         experiment.given = given
         experiment.__enter__()
-        running.offer(experiment, keeps_name=request.is_named)
+        offer_experiment(experiment, keeps_name=request.is_named)
         watched = Watched(experiment)
         for framework in ("numpy", "torch"):
             if framework not in sys.modules:
@@ -49,7 +48,7 @@ class Watched:
 
     def ended(self, error: BaseException | None) -> None:
         """The program has run; what it registered for its exit is still to come, and belongs to the run."""
-        running.program_ended(Ending() if error is None else Ending.of(error))
+        program_ended(Ending() if error is None else Ending.of(error))
 
     def _note_random(self) -> None:
         if self._experiment.is_here():

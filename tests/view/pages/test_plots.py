@@ -19,7 +19,7 @@ from luxmeter.experiment.compare.repeat_stats import estimate
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.render.curves import MOST_POINTS, Axis, Line, smooth, thinned
 from luxmeter.render.figures import ticks_of
-from luxmeter.render.sparkline import sparkline
+from luxmeter.render.spark import sparkline
 from luxmeter.store import Image, Lab, Run
 from luxmeter.view.pages.plots import Plot, parallel, plot, plot_tensorboard
 

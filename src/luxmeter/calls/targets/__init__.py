@@ -70,7 +70,7 @@ class Listing:
     left_out: tuple[Unseen, ...] = ()  # what could not be listed in this version
 
 
-def part(name: str, found: Callable[[], Iterable[T]], left_out: list[Unseen]) -> list[T]:
+def try_part(name: str, found: Callable[[], Iterable[T]], left_out: list[Unseen]) -> list[T]:
     """What a part of a framework offers. Where asking fails, in a version that nobody knew: nothing, and the reason."""
     try:
         return list(found())

@@ -6,7 +6,7 @@ import threading
 
 from luxmeter.classic.apitimewrapper.my_print import print as tell
 from luxmeter.errors import UsageError
-from luxmeter.render.table import NUMBER, Column, Table
+from luxmeter.render import NUMBER, Column, Table
 
 _lock = threading.Lock()
 _open: list[

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from luxmeter.calls.listen import Heard, Listener
+from luxmeter.calls import Heard, Listener
 from luxmeter.classic.apitimewrapper import analysis, my_print
 from luxmeter.classic.apitimewrapper.ms_wrap import global_param as ms_param
 from luxmeter.classic.apitimewrapper.torch_wrap import global_param as torch_param

@@ -24,9 +24,7 @@ from luxmeter.experiment.options import ExperimentOptions
 from luxmeter.experiment.seed import start_state
 from luxmeter.experiment.seed.restored import random_at_start
 from luxmeter.files import json_text
-from luxmeter.store import RunWriter
-from luxmeter.store.output_file import OutputFile
-from luxmeter.store.records import CODE, COMMAND, FILES_TABLE, RANDOM, FileChange
+from luxmeter.store import FileChange, OutputFile, RunWriter, records
 
 _TICK_S = 0.5
 
@@ -54,8 +52,8 @@ class Recording:
         """Write down how it began, and begin to look."""
         self.root = snapshot.repository_of(self.root) or self.root
         self._command = started.command(self.root, params)
-        self._put(COMMAND, self._command.record())
-        self._put(RANDOM, random_at_start())
+        self._put(records.COMMAND, self._command.record())
+        self._put(records.RANDOM, random_at_start())
         if self._options.output:
             self._output = self._listener()
             self._output.start()
@@ -71,7 +69,7 @@ class Recording:
 
     def note_random(self) -> None:
         """Write the random state down again: a framework has been loaded, and nobody has drawn from it."""
-        self._put(RANDOM, random_at_start())
+        self._put(records.RANDOM, random_at_start())
 
     def stop(self, keycode: list[KeyCode]) -> None:
         """Look a last time and give everything back."""
@@ -115,7 +113,7 @@ class Recording:
                 modules = set(sys.modules)
                 self.snapshot = snapshot.take(self._run.id, self.root, self._run.put_blob)
                 self._modules = modules
-                self._put(CODE, self.snapshot.record())
+                self._put(records.CODE, self.snapshot.record())
         options, now = self._options, time.monotonic()
         next_sample, next_scan = now + options.system_s, now + options.watch_s
         while not self._stop.wait(_TICK_S):
@@ -137,7 +135,7 @@ class Recording:
             changes = self._watch.scan(final=final)
             if changes:
                 self.changes.extend(changes)
-                self._run.append_rows(FILES_TABLE, to_batch(changes))
+                self._run.append_rows(records.FILES_TABLE, to_batch(changes))
 
     def _keep_code(self, keycode: list[KeyCode]) -> None:
         """Once more: what was imported meanwhile is code of this run too."""
@@ -157,7 +155,7 @@ class Recording:
                 }
                 for code in keycode
             ]
-            self._put(CODE, {**self.snapshot.record(), "keycode": key})
+            self._put(records.CODE, {**self.snapshot.record(), "keycode": key})
 
     def _complete_command(self) -> None:
         """The seed may have been set, and a module's file found, only after the start."""
@@ -166,11 +164,13 @@ class Recording:
         named = self._command.script or (None if script is None else started.relative(script, self.root))
         complete = replace(self._command, seed=seed, script=named)
         if complete != self._command:
-            self._put(COMMAND, complete.record())
+            self._put(records.COMMAND, complete.record())
 
     def _put(self, name: str, record: Mapping[str, Any]) -> None:
         with self._told(name):
-            indent = None if name == RANDOM else 1  # thousands of numbers: a line each would help nobody
+            indent = (
+                None if name == records.RANDOM else 1
+            )  # thousands of numbers: a line each would help nobody
             self._run.put_file(name, json_text(dict(record), indent=indent))
 
     def _is_gone(self) -> bool:

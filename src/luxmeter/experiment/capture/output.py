@@ -14,7 +14,7 @@ from typing import Any
 
 from luxmeter.errors import warn_once
 from luxmeter.experiment.capture.output_text import PlainText
-from luxmeter.store.output_file import OutputFile
+from luxmeter.store import OutputFile
 
 Sink = Callable[[str], None]
 

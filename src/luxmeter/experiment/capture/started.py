@@ -14,7 +14,7 @@ from typing import Any
 from luxmeter import environment
 from luxmeter.experiment.capture import redaction
 from luxmeter.experiment.capture.system_metrics import gpu_names
-from luxmeter.store.records import SEED_NAMES, Command
+from luxmeter.store import Command, records
 
 _DISTRIBUTION = re.compile(r"(?P<name>.+?)-(?P<version>[0-9][^-]*)(-py[0-9.]+.*)?\.(dist|egg)-info")
 
@@ -61,7 +61,7 @@ def command(root: Path, params: Mapping[str, Any]) -> Command:
         module=module,
         seed=_seed_of(params),
         interactive=script is None and module is None,
-        by="luxmeter run" if _is_watched() else "script",
+        by="luxmeter run" if _program_follows else "script",
     )
 
 
@@ -73,15 +73,21 @@ def main_script() -> tuple[Path | None, str | None]:
     module = None
     if spec is not None and spec.name:
         module = spec.name.removesuffix(".__main__") if spec.name != "__main__" else None
-    if not isinstance(file, str) and _is_watched():  # the program is about to begin: its command line tells
+    if (
+        not isinstance(file, str) and _program_follows
+    ):  # the program is about to begin: its command line tells
         named = sys.orig_argv[sys.orig_argv.index("-m") + 1] if sys.argv[0] == "-m" else None
         return (None if named else Path(sys.argv[0]).absolute()), named
     return (Path(file).absolute() if isinstance(file, str) else None), module
 
 
-def _is_watched() -> bool:
-    """Whether `luxmeter run` runs the program."""
-    return "luxmeter.view.watched_program" in sys.modules
+_program_follows = False
+
+
+def program_follows() -> None:
+    """`luxmeter run` is about to begin the program: until it has, the command line tells which."""
+    global _program_follows
+    _program_follows = True
 
 
 def code_root() -> Path:
@@ -107,5 +113,5 @@ def _is_installed(script: Path) -> bool:
 
 def _seed_of(params: Mapping[str, Any]) -> int | None:
     """The parameter of that name, if it is a whole number."""
-    values = (params.get(name) for name in SEED_NAMES)
+    values = (params.get(name) for name in records.SEED_NAMES)
     return next((v for v in values if isinstance(v, int) and not isinstance(v, bool)), None)

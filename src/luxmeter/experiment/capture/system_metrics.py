@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from luxmeter.store.records import SYSTEM
+from luxmeter.store import records
 
 
 class SystemMeter:
@@ -32,7 +32,7 @@ class SystemMeter:
                 "process_memory_bytes": float(self._process.memory_info().rss),
             }
         found.update(_gpu_sample())
-        return {SYSTEM + name: float(value) for name, value in found.items()}
+        return {records.SYSTEM + name: float(value) for name, value in found.items()}
 
 
 def gpu_names() -> list[str]:

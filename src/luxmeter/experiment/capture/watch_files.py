@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from luxmeter.errors import StoreError
 from luxmeter.files import sha256_of
-from luxmeter.store.records import FILES_SCHEMA, FileChange
+from luxmeter.store import FileChange, records
 
 MOST_FILES = 100_000  # of one folder; a folder with more is data
 _SMALL_BYTES = 16 << 20  # read at once, so that hash and kept content are of the same moment
@@ -131,10 +131,10 @@ def _hash(body: bytes | Path) -> str:
 def to_batch(changes: Sequence[FileChange]) -> pa.RecordBatch:
     """Changes as rows of the table `files`."""
     columns = []
-    for field_ in FILES_SCHEMA:
+    for field_ in records.FILES_SCHEMA:
         values = [getattr(change, field_.name) for change in changes]
         columns.append(_texts(values) if field_.type == pa.string() else _numbers(values, field_.type))
-    return pa.RecordBatch.from_arrays(columns, schema=FILES_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=records.FILES_SCHEMA)
 
 
 # From buffers, not by pa.array: that imports pandas on its first call, up to a second at the end of a run.

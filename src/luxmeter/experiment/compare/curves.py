@@ -13,7 +13,7 @@ from luxmeter.described import canonical
 from luxmeter.errors import StoreError, UsageError, suggestion
 from luxmeter.experiment.compare.repeats import as_run, group_runs
 from luxmeter.files import from_json
-from luxmeter.render.curves import Axis, Floats, Line, is_even_log, smooth
+from luxmeter.render import Axis, Floats, Line, is_even_log, smooth
 from luxmeter.store import Run
 
 Band: TypeAlias = Literal["ci", "std", "range", "none"]

@@ -11,8 +11,7 @@ from typing import Any
 from luxmeter.described import canonical
 from luxmeter.experiment.query import source_code
 from luxmeter.files import to_json
-from luxmeter.store import Run
-from luxmeter.store.rows import flatten
+from luxmeter.store import Run, flatten
 
 
 class _Absent:
@@ -96,7 +95,7 @@ class RunDiff:
     @cached_property
     def code(self) -> list[source_code.FileDiff]:
         """The whole code, with the lines that differ."""
-        return source_code.compare(self.a, self.b) if self.code_known else []
+        return source_code.diff_code(self.a, self.b) if self.code_known else []
 
     @cached_property
     def imported(self) -> dict[str, str]:

@@ -22,8 +22,7 @@ from luxmeter.experiment.query.conditions import C
 from luxmeter.experiment.query.runs import runs
 from luxmeter.experiment.query.source_code import same_code
 from luxmeter.files import to_json
-from luxmeter.store import Run
-from luxmeter.store.records import SEED_NAMES, SYSTEM
+from luxmeter.store import Run, records
 
 ALPHA = 0.05
 _MOST_GROUPED = 2000  # of the newest runs of these names: repeats are sought among them
@@ -73,7 +72,11 @@ def main_metric(diff: RunDiff) -> str | None:
 
     One that differs, if any does.
     """
-    both = [m for m in diff.metrics if m.a is not None and m.b is not None and not m.key.startswith(SYSTEM)]
+    both = [
+        m
+        for m in diff.metrics
+        if m.a is not None and m.b is not None and not m.key.startswith(records.SYSTEM)
+    ]
     both = [m for m in both if m.differs] or both
 
     def rank(key: str) -> tuple[int, int, str]:
@@ -221,7 +224,7 @@ def _json_param(diff: RunDiff, name: str) -> Any:
 
 
 def _real_params(diff: RunDiff) -> list[Any]:
-    return [c for c in diff.params if c.name.rpartition(".")[2] not in SEED_NAMES]
+    return [c for c in diff.params if c.name.rpartition(".")[2] not in records.SEED_NAMES]
 
 
 def _group_with(groups: Sequence[Group], run_id: str) -> Group | None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from luxmeter.described import told_apart
 from luxmeter.experiment.compare.diff import Change, RunDiff
 from luxmeter.experiment.query.source_code import FileDiff, captured_tree, read_source
-from luxmeter.store import Run
-from luxmeter.store.records import SEED_NAMES
+from luxmeter.store import Run, records
 
 CANNOT = 0.05  # at or below: practically cannot change a result
 
@@ -81,7 +80,7 @@ def candidates(diff: RunDiff) -> list[Candidate]:
 
 def _parameter(change: Change) -> Candidate:
     last = change.name.rpartition(".")[2].lower()
-    if last in SEED_NAMES:
+    if last in records.SEED_NAMES:
         return Candidate("seed", change.name, _shown(change), 0.2, "decides what is drawn, not what is meant")
     weight = _weight(last, _PARAMS)
     why = (

@@ -75,7 +75,7 @@ class RepeatTable:
 
     def print(self, stream: IO[str] | None = None) -> None:
         """For people: `0.913 ± 0.012`, where ± is the 95 % interval of the mean by the t distribution."""
-        from luxmeter.render.table import NUMBER, Column, Table
+        from luxmeter.render import NUMBER, Column, Table
 
         columns = [
             Column("variant", folds=20),
@@ -137,7 +137,7 @@ class VariantTable:
 
     def print(self, stream: IO[str] | None = None) -> None:
         """For people."""
-        from luxmeter.render.table import NUMBER, Column, Table
+        from luxmeter.render import NUMBER, Column, Table
 
         columns = [
             Column("variant", folds=20),

@@ -22,8 +22,7 @@ from luxmeter.described import canonical
 from luxmeter.errors import LuxmeterError, UsageError, suggestion
 from luxmeter.experiment.compare.repeat_stats import Difference, Estimate, difference, estimate
 from luxmeter.files import from_json
-from luxmeter.store import Lab, Run
-from luxmeter.store.records import SYSTEM
+from luxmeter.store import Lab, Run, records
 
 OF = ("last", "min", "max")
 _SMALLER_IS_BETTER = ("loss", "err", "perplexity", "ppl", "mse", "mae", "rmse", "nll", "wer", "fid", "time", "latency", "bpc", "bpb")  # fmt: skip
@@ -61,7 +60,7 @@ class Group:
         """The metrics that any member has, the machine's own left out."""
         return list(
             dict.fromkeys(
-                key for member in self.members for key in member.summary if not key.startswith(SYSTEM)
+                key for member in self.members for key in member.summary if not key.startswith(records.SYSTEM)
             )
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.experiment.integrations.target import Given, RunTarget
-from luxmeter.store.values import number_of
+from luxmeter.store import number_of
 
 try:
     from ignite.engine import Events  # type: ignore[import-not-found,unused-ignore]

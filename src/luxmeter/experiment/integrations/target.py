@@ -14,10 +14,7 @@ from luxmeter.experiment.capture import redaction
 from luxmeter.experiment.capture.watch_files import FileWatch, KeepLimits, to_batch
 from luxmeter.experiment.experiment import Experiment
 from luxmeter.files import read_json, write_json
-from luxmeter.store import RunWriter, active_run, layout
-from luxmeter.store.journal import announce
-from luxmeter.store.records import FILES_TABLE
-from luxmeter.store.values import number_of
+from luxmeter.store import RunWriter, active_run, announce, layout, number_of, records
 
 Given: TypeAlias = Experiment | RunWriter | str | PathLike[str] | None
 CHECKPOINTS = (".ckpt", ".pt", ".pth", ".bin", ".safetensors")
@@ -124,7 +121,7 @@ class RunTarget:
         if self._watch is not None and self._run is not None:
             changes = self._watch.scan(final=True)
             if changes:
-                self._run.append_rows(FILES_TABLE, to_batch(changes))
+                self._run.append_rows(records.FILES_TABLE, to_batch(changes))
             self._watch = None
         if self._is_own and self._experiment is not None:
             self._experiment.end_exp(error)

@@ -12,8 +12,7 @@ from typing import Any
 
 from luxmeter.described import Described, DescribedMapping, described
 from luxmeter.errors import UsageError
-from luxmeter.store.query import Both, Condition, Expression, Field, Not, parse_field
-from luxmeter.store.rows import flatten
+from luxmeter.store import Both, Condition, Expression, Field, Not, flatten, parse_field
 
 
 @dataclass(frozen=True)

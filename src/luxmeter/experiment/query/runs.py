@@ -13,9 +13,7 @@ from luxmeter.errors import StoreError, UsageError, suggestion, warn_once
 from luxmeter.experiment.query.conditions import C, Question, all_of, any_of, equals
 from luxmeter.files import from_json, read_json
 from luxmeter.settings import LAB_FILE, find_lab
-from luxmeter.store import Lab, Run, RunHead, RunRow
-from luxmeter.store.checked import STATES
-from luxmeter.store.query import Expression, parse_filter
+from luxmeter.store import STATES, Expression, Lab, Run, RunHead, RunRow, parse_filter
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -72,7 +72,7 @@ def texts(run: Run) -> dict[str, str]:
     return {path: tree.read(path).decode("utf-8", "replace") for path in tree.files}
 
 
-def compare(a: Run, b: Run) -> list[FileDiff]:
+def diff_code(a: Run, b: Run) -> list[FileDiff]:
     """How the code differs: the whole git trees where both are there, and the files that ran and are not in them."""
     tree_a, tree_b = whole_tree(a), whole_tree(b)
     kept_a, kept_b = captured_tree(a), captured_tree(b)

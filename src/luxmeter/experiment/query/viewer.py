@@ -12,9 +12,7 @@ from luxmeter.experiment.query.conditions import C
 from luxmeter.experiment.query.runs import find_run, open_lab, runs
 from luxmeter.files import sha256_of
 from luxmeter.settings import find_lab
-from luxmeter.store import Lab, Run
-from luxmeter.store.layout import RUNS
-from luxmeter.store.records import FileChange
+from luxmeter.store import FileChange, Lab, Run, layout
 
 Made = dict[str, list[dict[str, Any]]]  # run id -> files it made
 
@@ -93,7 +91,7 @@ class ExperimentViewer:
     def _inside_a_run(self, path: Path, content: str) -> Made:
         """A file that lies in a run's own directory belongs to it."""
         for folder in path.resolve().parents:
-            if (folder / "run.json").is_file() and folder.parent.name == RUNS:
+            if (folder / "run.json").is_file() and folder.parent.name == layout.RUNS:
                 try:
                     run = Run(folder)
                 except StoreError:

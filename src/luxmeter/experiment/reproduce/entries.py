@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 from luxmeter.errors import StoreError
-from luxmeter.store.writer import inside
+from luxmeter.store import inside
 
 _CONTROL = {".git", ".luxmeter", ".venv-mindspore", ".hg", ".svn", ".bzr", ".jj"}
 _SHORT = re.compile(r"(git|luxmet|venv-m)~[0-9]+")  # the names that Windows gives to long ones

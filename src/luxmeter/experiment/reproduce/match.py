@@ -46,7 +46,7 @@ class Reproduction:
     why: str
 
 
-def compare_runs(
+def match_runs(
     first: Run, again: Run, *, tolerance: float = 1e-5, ignore: Iterable[str] = ()
 ) -> Reproduction:
     """Hold a run against the one it repeats. System metrics, times and `ignore` (patterns) are left out.

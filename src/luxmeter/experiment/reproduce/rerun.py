@@ -26,10 +26,7 @@ from luxmeter.experiment.query import source_code
 from luxmeter.experiment.reproduce.entries import check_entries, is_control
 from luxmeter.experiment.reproduce.rollback import roll_back
 from luxmeter.experiment.seed import restored
-from luxmeter.store import Lab, Run
-from luxmeter.store.layout import RUNS
-from luxmeter.store.records import Command
-from luxmeter.store.writer import inside
+from luxmeter.store import Command, Lab, Run, inside, layout
 
 # Variables of the run that decide numbers; everything else is this machine's own.
 _DECIDING = (
@@ -284,7 +281,7 @@ def _child_of(parent: str, lab: Lab, started_ns: int) -> Run | None:
     """The first run since then that names `parent` as its own."""
     for head in reversed(lab.catalog.select_heads("", limit=200, archived=None)):
         if head.created_ns >= started_ns and head.state != "damaged":
-            found = Run(lab.folder / RUNS / head.id, lab.folder)
+            found = Run(lab.folder / layout.RUNS / head.id, lab.folder)
             if found.identity.get("parent") == parent:
                 return found
     return None

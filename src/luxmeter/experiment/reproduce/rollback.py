@@ -20,9 +20,7 @@ from luxmeter.experiment.query import source_code
 from luxmeter.experiment.reproduce.entries import check_entries
 from luxmeter.experiment.reproduce.saved_content import saved_where
 from luxmeter.files import sha256_of
-from luxmeter.store import Run, records
-from luxmeter.store.blobs import blob_path
-from luxmeter.store.writer import inside
+from luxmeter.store import Run, blob_path, inside, records
 
 _EXECUTABLE, _LINK = "100755", "120000"
 

@@ -8,7 +8,7 @@ from luxmeter.errors import StoreError
 from luxmeter.experiment.capture.git import git_agrees, git_text
 from luxmeter.experiment.capture.snapshot import repository_of
 from luxmeter.files import sha256_of
-from luxmeter.store.layout import BLOBS
+from luxmeter.store import layout
 
 _NEWEST_SNAPSHOTS = 100
 
@@ -23,7 +23,7 @@ def saved_where(folder: Path, paths: list[str], *, lab_folder: Path) -> dict[str
         target = folder / path
         if path not in found and target.is_file() and not target.is_symlink():
             name = sha256_of(target)
-            blob = lab_folder / BLOBS / name[:2] / name
+            blob = lab_folder / layout.BLOBS / name[:2] / name
             if blob.is_file() and blob.stat().st_nlink > 1:  # in the pool, and a run still links it
                 found[path] = "a run of this lab"
     return found

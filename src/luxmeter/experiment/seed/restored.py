@@ -11,7 +11,7 @@ from typing import Any
 from luxmeter.errors import LuxmeterError, warn_once
 from luxmeter.experiment.seed import start_state
 from luxmeter.files import read_json
-from luxmeter.store.records import FILES_FOLDER, RANDOM
+from luxmeter.store import records
 
 VARIABLE = "LUXMETER_RANDOM_FROM"  # the folder of the run that is repeated
 
@@ -25,7 +25,7 @@ def random_at_start() -> dict[str, Any]:
 
 
 def _go_back(folder: Path) -> None:
-    record = read_json(folder / FILES_FOLDER / RANDOM)
+    record = read_json(folder / records.FILES_FOLDER / records.RANDOM)
     if record is None or any(name in record and name not in sys.modules for name in ("torch", "numpy")):
         return  # written down when a framework was loaded that is not yet: then this will be called again
     os.environ.pop(VARIABLE, None)  # once, and not in the processes that this one starts

@@ -20,10 +20,7 @@ from typing import IO, Any
 
 from luxmeter.errors import LuxmeterError, StoreError, UsageError, suggestion
 from luxmeter.files import sha256_of, write_json
-from luxmeter.store import Lab, Run
-from luxmeter.store.catalog import row_of
-from luxmeter.store.layout import BLOBS, IDENTITY, RUNS, TRASH
-from luxmeter.store.writer import inside
+from luxmeter.store import Lab, Run, inside, layout, row_of
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 _CHUNK = 1 << 20
@@ -266,7 +263,7 @@ def _run_in(staging: Path, source: Path) -> Path:
     inner = [p for p in staging.iterdir() if p.is_dir()]
     places: list[Path] = [staging, *inner] if len(inner) == 1 else [staging]
     for folder in places:
-        if (folder / IDENTITY).is_file():
+        if (folder / layout.IDENTITY).is_file():
             return folder
     raise StoreError(
         "no-run-in-archive",
@@ -278,13 +275,13 @@ def _run_in(staging: Path, source: Path) -> Path:
 def _take_in(lab: Lab, folder: Path, source: Path) -> Imported:
     identity = _checked(folder, source)
     was = run_id = identity["id"]
-    target = lab.folder / RUNS / run_id
-    trashed = lab.folder / TRASH / run_id
+    target = lab.folder / layout.RUNS / run_id
+    trashed = lab.folder / layout.TRASH / run_id
     if target.exists() or trashed.exists():
         if _is_same(target, identity):
             return Imported(run_id, was, target, already=True)
         run_id = lab.new_id()
-        write_json(folder / IDENTITY, {**identity, "id": run_id, "imported_as": was})
+        write_json(folder / layout.IDENTITY, {**identity, "id": run_id, "imported_as": was})
         if folder.name == was:
             renamed = folder.with_name(run_id)
             os.replace(folder, renamed)
@@ -309,7 +306,7 @@ def _checked(folder: Path, source: Path) -> dict[str, Any]:
         row_of(run)
     except LuxmeterError as error:
         raise _unfit(source, error.what.replace(f"{folder}{os.sep}", "").rstrip(".")) from error
-    for blob in sorted((folder / BLOBS).glob("*/*")):
+    for blob in sorted((folder / layout.BLOBS).glob("*/*")):
         if sha256_of(blob) != blob.name:
             raise _unfit(source, f"blob {blob.name} does not hold what its name says")
     return run.identity

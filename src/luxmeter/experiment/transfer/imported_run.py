@@ -19,12 +19,21 @@ from typing import Any
 from luxmeter.described import described
 from luxmeter.errors import StoreError, warn_once
 from luxmeter.files import read_json, write_file, write_json
-from luxmeter.store import Lab, SegmentWriter, layout
-from luxmeter.store.journal import announce
-from luxmeter.store.liveness import Process
-from luxmeter.store.points import Dropped, Summary, dropped_text, to_batch, to_object_batch
-from luxmeter.store.values import Stored
-from luxmeter.store.writer import compact_run, inside
+from luxmeter.store import (
+    Dropped,
+    Lab,
+    Process,
+    SegmentWriter,
+    Stored,
+    Summary,
+    announce,
+    compact_run,
+    dropped_text,
+    inside,
+    layout,
+    to_batch,
+    to_object_batch,
+)
 
 IMPORT = "import.json"
 # Format history of files/import.json

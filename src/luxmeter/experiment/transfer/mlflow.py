@@ -1,6 +1,6 @@
 """MLflow's runs, imported: parameters, every point of every metric, tags, artifacts, status, times, parents.
 
-    import_runs(lab, "sqlite:///mlflow.db")      # or "mlflow.db", "mlruns", "http://host:5000"
+    import_mlflow(lab, "sqlite:///mlflow.db")      # or "mlflow.db", "mlruns", "http://host:5000"
 
 The real MLflow client reads them, whatever store is behind the address. A SQLite file is read from a copy: opening
 one as MLflow does may change it.
@@ -38,7 +38,7 @@ _SETTINGS = {"MLFLOW_ALLOW_FILE_STORE": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRES
 _FIRST_QUESTION = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "15"}
 
 
-def import_runs(
+def import_mlflow(
     lab: Lab,
     uri: str | Path,
     *,

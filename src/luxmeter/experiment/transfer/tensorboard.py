@@ -2,8 +2,8 @@
 
 files = TensorBoardFiles("tb/run1")         # the real tensorboard reads them
 files.log({"loss": 0.3}, step=7)
-import_folder(lab, "tb")                    # every run folder becomes a run; twice does not double
-scalars("tb"); save_images("tb", "out")     # curves as a DataFrame, pictures as files
+import_tensorboard(lab, "tb")                    # every run folder becomes a run; twice does not double
+scalars("tb"); save_tensorboard_images("tb", "out")     # curves as a DataFrame, pictures as files
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from luxmeter.errors import UsageError, warn_once
 from luxmeter.experiment.transfer.imported_run import ImportedRun, write_imported
 from luxmeter.experiment.transfer.tensorboard_events import FoundRun, needed_package, read_runs
 from luxmeter.progress import track
-from luxmeter.store import Lab, Run
-from luxmeter.store.points import checked_key, checked_step
-from luxmeter.store.rows import flatten
-from luxmeter.store.values import Stored, number_of, object_of
+from luxmeter.store import Lab, Run, Stored, checked_key, checked_step, flatten, number_of, object_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -298,7 +295,7 @@ def export_run(run: Run, folder: str | Path) -> Path:
     return files.folder
 
 
-def import_folder(lab: Lab, folder: str | Path, *, quiet: bool = True) -> list[str]:
+def import_tensorboard(lab: Lab, folder: str | Path, *, quiet: bool = True) -> list[str]:
     """Every run folder at and below `folder` becomes a run; returns their ids. Grown ones are brought up to date."""
     ids: list[str] = []
     taken: dict[str, str] = {}  # key -> content, of this import
@@ -328,7 +325,9 @@ def scalars(folder: str | Path, keys: list[str] | None = None) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def save_images(folder: str | Path, into: str | Path, *, keys: list[str] | None = None) -> list[Path]:
+def save_tensorboard_images(
+    folder: str | Path, into: str | Path, *, keys: list[str] | None = None
+) -> list[Path]:
     """The pictures in event files, written as files `<run>/<key>/<step>.png` below `into`; returns them."""
     written: list[Path] = []
     for found in read_runs(folder):

@@ -21,7 +21,7 @@ import numpy as np
 
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.files import to_json
-from luxmeter.store.values import Stored
+from luxmeter.store import Stored
 
 _MOST_RECORD_BYTES = 1 << 30  # a length beyond is damage, not data
 # The package's checksum is written in Python: up to here it costs little. A larger record is a picture or a

@@ -13,7 +13,7 @@ from luxmeter.errors import UsageError
 from luxmeter.model.plainnet.block import BuildOptions, build_blocks
 from luxmeter.model.plainnet.network import PlainNet
 from luxmeter.model.plainnet.parser import parse_structure
-from luxmeter.operators.timer import measure
+from luxmeter.operators import measure
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
         undo: bool = typer.Option(False, "--undo", help="Bring them back into lists."),
     ) -> None:
         """Archive runs: lists leave them out unless asked (luxmeter runs --archived); nothing is removed."""
-        from luxmeter.experiment.query.runs import find_run
+        from luxmeter.experiment import find_run
 
         for found in [find_run(reference) for reference in runs]:
             found.archive(not undo)

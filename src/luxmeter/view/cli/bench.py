@@ -11,7 +11,7 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.operators.results import BenchResult
+    from luxmeter.operators import BenchResult
 
 _SPECS = (".yaml", ".yml", ".toml")
 _EXAMPLE = (
@@ -104,7 +104,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _finish(result: BenchResult, out: list[Path], *, plot: str, as_json: bool, resume: Path | None) -> None:
-    from luxmeter.render.json_text import print_json
+    from luxmeter.render import print_json
 
     for path in out:
         result.plot(path, kind=plot) if path.suffix.lower() in (".png", ".svg") else result.to_file(path)
@@ -121,7 +121,7 @@ def _finish(result: BenchResult, out: list[Path], *, plot: str, as_json: bool, r
 
 
 def _mini(sources: list[str], chosen_here: set[str], **settings: Any) -> BenchResult:
-    from luxmeter.operators.mini import bench_model_file
+    from luxmeter.operators import bench_model_file
 
     if len(sources) > 1 or chosen_here:
         other = sorted(chosen_here)[0] if chosen_here else sources[1]
@@ -135,7 +135,7 @@ def _mini(sources: list[str], chosen_here: set[str], **settings: Any) -> BenchRe
 
 def _check_outputs(out: list[Path], plot: str) -> None:
     """Refuse what cannot be written before measuring for an hour."""
-    from luxmeter.operators.results import FORMATS
+    from luxmeter.operators import FORMATS
 
     for path in out:
         if path.suffix.lower() not in FORMATS:

@@ -25,11 +25,8 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines: path -> text."),
     ) -> None:
         """List the source files of a run, or print one as it was."""
-        from luxmeter.experiment.query import source_code
-        from luxmeter.experiment.query.runs import find_run
-        from luxmeter.render.json_text import print_json
-        from luxmeter.render.plain import one_line
-        from luxmeter.render.table import BYTES, Column, Table
+        from luxmeter.experiment import captured_tree, find_run, whole_tree
+        from luxmeter.render import BYTES, Column, Table, one_line, print_json
 
         found = find_run(run)
         kept = found.snapshot
@@ -42,7 +39,7 @@ def register(app: typer.Typer) -> None:
         if changes:
             _print(str((kept.git or {}).get("diff", "")).encode())
             return
-        ran, whole = source_code.captured_tree(found), source_code.whole_tree(found)
+        ran, whole = captured_tree(found), whole_tree(found)
 
         def read(name: str) -> bytes:
             return (ran if name in ran.files else whole).read(name)
@@ -67,7 +64,7 @@ def register(app: typer.Typer) -> None:
 def _print(body: bytes) -> None:
     """To a pipe byte by byte; to a terminal without what would steer it."""
     if sys.stdout.isatty():
-        from luxmeter.render.plain import plain
+        from luxmeter.render import plain
 
         sys.stdout.write(plain(body.decode("utf-8", "replace")))
     else:

@@ -8,7 +8,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.literal import parse, show
-from luxmeter.render.json_text import print_json
+from luxmeter.render import print_json
 from luxmeter.settings import globs
 
 

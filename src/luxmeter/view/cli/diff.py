@@ -12,7 +12,7 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.calls.diff import Difference, Kind
+    from luxmeter.calls import ChangeKind, TraceDiff
 
 
 def register(app: typer.Typer) -> None:
@@ -66,9 +66,8 @@ def _kind(a: str, b: str, what: str) -> str:
 
 
 def _diff_runs(a: str, b: str, *, metric: str, full: bool, system: bool, as_json: bool) -> None:
-    from luxmeter.experiment.compare.explain import diff_runs
-    from luxmeter.experiment.query.runs import find_run
-    from luxmeter.render.json_text import print_json
+    from luxmeter.experiment import diff_runs, find_run
+    from luxmeter.render import print_json
     from luxmeter.view.text.run_diff import as_record, write_diff
 
     one, two = find_run(a), find_run(b)
@@ -86,10 +85,10 @@ def _diff_runs(a: str, b: str, *, metric: str, full: bool, system: bool, as_json
 
 
 def _diff_benchmarks(a: str, b: str, *, smallest: float, top: int, show_all: bool, as_json: bool) -> None:
-    from luxmeter.operators.compare import compare_files
-    from luxmeter.render.json_text import print_json
+    from luxmeter.operators import diff_benchmark_files
+    from luxmeter.render import print_json
 
-    found = compare_files(a, b, smallest=smallest)
+    found = diff_benchmark_files(a, b, smallest=smallest)
     if as_json:
         print_json(found.to_json())
     elif show_all or top != 20:
@@ -101,11 +100,10 @@ def _diff_benchmarks(a: str, b: str, *, smallest: float, top: int, show_all: boo
 def _diff_traces(
     a: str, b: str, *, by: str, smallest: float, top: int, show_all: bool, as_json: bool
 ) -> None:
-    from luxmeter.calls import load_trace
-    from luxmeter.calls.diff import difference
-    from luxmeter.render.json_text import print_json
+    from luxmeter.calls import diff_traces, load_trace
+    from luxmeter.render import print_json
 
-    found = difference(load_trace(_trace_of(a)), load_trace(_trace_of(b)), by=by, smallest=smallest)
+    found = diff_traces(load_trace(_trace_of(a)), load_trace(_trace_of(b)), by=by, smallest=smallest)
     if as_json:
         print_json(asdict(found))
     else:
@@ -113,8 +111,8 @@ def _diff_traces(
         _show(found, by=by, top=top, show_all=show_all)
 
 
-def _say_options(found: Difference) -> None:
-    from luxmeter.render.table import Column, Table
+def _say_options(found: TraceDiff) -> None:
+    from luxmeter.render import Column, Table
 
     if not found.options:
         return
@@ -127,8 +125,8 @@ def _say_options(found: Difference) -> None:
     sys.stdout.write("\n")
 
 
-def _show(found: Difference, *, by: str, top: int, show_all: bool) -> None:
-    from luxmeter.render.table import DURATION, NUMBER, SHARE, Column, Table
+def _show(found: TraceDiff, *, by: str, top: int, show_all: bool) -> None:
+    from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 
     kept = [c for c in found.changes if show_all or c.kind not in ("same", "unclear")]
     columns = [
@@ -165,7 +163,7 @@ def _show(found: Difference, *, by: str, top: int, show_all: bool) -> None:
         sys.stdout.write(f"B has {found.longer:.3g} times as many calls as A.\n")
 
 
-_KINDS: dict[Kind, str] = {
+_KINDS: dict[ChangeKind, str] = {
     "slower": "slower",
     "faster": "faster",
     "more": "called more often",

@@ -16,8 +16,7 @@ import typer
 from luxmeter import environment, supported
 from luxmeter.errors import LuxmeterError
 from luxmeter.isolate import Pool
-from luxmeter.render.json_text import print_json
-from luxmeter.render.table import Column, Table
+from luxmeter.render import Column, Table, print_json
 from luxmeter.settings import find_lab, globs
 from luxmeter.torch_extra import has_torch
 

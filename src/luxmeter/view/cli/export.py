@@ -19,8 +19,7 @@ def register(app: typer.Typer) -> None:
         ),
     ) -> None:
         """Write a whole run (metrics, code, kept files, logs) to a file that luxmeter import takes."""
-        from luxmeter.experiment.query.runs import find_run
-        from luxmeter.experiment.transfer.archive import export_run
+        from luxmeter.experiment import export_run, find_run
 
         found = find_run(run)
         target = export_run(found, out or Path(f"{found.id}.tar.zst"))

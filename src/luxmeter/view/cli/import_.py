@@ -26,8 +26,8 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Take runs into the lab. Archives with members that point outside, links or devices are refused."""
-        from luxmeter.experiment.query.runs import open_lab
-        from luxmeter.render.json_text import print_json
+        from luxmeter.experiment import open_lab
+        from luxmeter.render import print_json
 
         kind = sources[0] if sources[0] in _OTHERS and len(sources) > 1 else ""
         if sources[0] in _OTHERS and len(sources) == 1 and not Path(sources[0]).exists():
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
                     sys.stdout.write(f"Took in {run_id}\n")
                 sys.stdout.write(f"{len(ids)} runs of {kind} are in {lab.folder}\n")
             return
-        from luxmeter.experiment.transfer.archive import import_run
+        from luxmeter.experiment import import_run
 
         taken = [import_run(lab, Path(source)) for source in sources]
         if as_json:
@@ -63,12 +63,12 @@ def register(app: typer.Typer) -> None:
 
 
 def _foreign(kind: str, source: str) -> list[str]:
-    from luxmeter.experiment.query.runs import open_lab
+    from luxmeter.experiment import open_lab
 
     if kind == "tensorboard":
-        from luxmeter.experiment.transfer.tensorboard import import_folder
+        from luxmeter.experiment import import_tensorboard
 
-        return list(import_folder(open_lab(), Path(source)))
-    from luxmeter.experiment.transfer.mlflow import import_runs
+        return list(import_tensorboard(open_lab(), Path(source)))
+    from luxmeter.experiment import import_mlflow
 
-    return list(import_runs(open_lab(), source))
+    return list(import_mlflow(open_lab(), source))

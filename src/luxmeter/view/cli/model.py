@@ -12,8 +12,7 @@ import typer
 from luxmeter.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
-    from luxmeter.model.compare import Comparison
-    from luxmeter.model.records import ModelCost
+    from luxmeter.model import Comparison, ModelCost
 
 
 def register(app: typer.Typer) -> None:
@@ -60,7 +59,7 @@ def register(app: typer.Typer) -> None:
         ),
     ) -> None:
         """What a model costs: parameters, MACs, FLOPs, memory, and on request latency. Nothing is computed otherwise."""
-        from luxmeter.model.analysis import analyze
+        from luxmeter.model import analyze
 
         given = _inputs(inputs)
         options: dict[str, Any] = {
@@ -98,10 +97,10 @@ def _beside(path: Path, number: int, names: list[str]) -> Path:
 
 
 def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -> None:
-    from luxmeter.model.compare import compare
-    from luxmeter.render.json_text import print_json
+    from luxmeter.model import compare_models
+    from luxmeter.render import print_json
 
-    together = compare(costs) if len(costs) > 1 else None
+    together = compare_models(costs) if len(costs) > 1 else None
     if as_json:
         whole = [cost.to_dict() for cost in costs]
         print_json(whole[0] if together is None else {"models": whole, "comparison": together.to_dict()})
@@ -114,7 +113,7 @@ def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -
 
 
 def _side_by_side(together: Comparison) -> None:
-    from luxmeter.render.table import Column, Table
+    from luxmeter.render import Column, Table
 
     rows = []
     for line in together.lines:
@@ -125,7 +124,7 @@ def _side_by_side(together: Comparison) -> None:
 
 def _inputs(texts: list[str]) -> Any:
     """Sizes from the command line -> positional inputs, or keyword inputs if they are named."""
-    from luxmeter.model.inputs import parse_size
+    from luxmeter.model import parse_size
 
     named = {}
     positional = []

@@ -18,9 +18,8 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show or write a run's note."""
-        from luxmeter.experiment.query.runs import find_run
-        from luxmeter.render.json_text import print_json
-        from luxmeter.render.plain import plain
+        from luxmeter.experiment import find_run
+        from luxmeter.render import plain, print_json
 
         found = find_run(run)
         if text is not None:

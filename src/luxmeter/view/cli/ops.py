@@ -62,14 +62,14 @@ def chosen(sources: list[str], *, top: int | None, name: str | None, module: str
 def operators_from(source: str) -> Operators:
     """The operators of one source; what could not be read of a foreign file is told on stderr."""
     from luxmeter.calls import load_trace
-    from luxmeter.operators.case import is_operators_file, load_operators
+    from luxmeter.operators import is_operators_file, load_operators
 
     path = Path(source)
     if not path.is_file():
         return load_trace(_trace_folder(source)).operators()
     if is_operators_file(path):
         return load_operators(path)
-    from luxmeter.operators.foreign.load import load_foreign
+    from luxmeter.operators import load_foreign
 
     captured = load_foreign(path)
     if captured.problems:
@@ -109,7 +109,7 @@ def _save(found: Operators, out: Path) -> None:
 
 
 def _print_table(found: Operators) -> None:
-    from luxmeter.render.table import BYTES, NUMBER, SHARE, Column, Table
+    from luxmeter.render import BYTES, NUMBER, SHARE, Column, Table
 
     timed = any(case.total_ns is not None for case in found)
     columns = [
@@ -145,7 +145,7 @@ def _covered(found: Operators) -> str:
 
 
 def _print_json(found: Operators) -> None:
-    from luxmeter.operators.case import case_to_json
-    from luxmeter.render.json_text import print_json
+    from luxmeter.operators import case_to_json
+    from luxmeter.render import print_json
 
     print_json([{**case_to_json(case), "share": found.share(case)} for case in found])

@@ -100,17 +100,16 @@ def _chosen(references: list[str], where: str) -> list[Any]:
 def _save_images(folder: Path, into: Path | None) -> None:
     if into is None:
         return
-    from luxmeter.experiment.transfer.tensorboard import save_images
+    from luxmeter.experiment import save_tensorboard_images
 
-    written = save_images(folder, into)
+    written = save_tensorboard_images(folder, into)
     sys.stdout.write(f"wrote {len(written)} pictures below {into}\n")
 
 
 def _show(made: Plot) -> None:
     import numpy as np
 
-    from luxmeter.render.sparkline import sparkline
-    from luxmeter.render.table import NUMBER, Column, Table
+    from luxmeter.render import NUMBER, Column, Table, sparkline
 
     if made.parallel is not None:
         raise UsageError(

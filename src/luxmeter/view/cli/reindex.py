@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from luxmeter.render.json_text import print_json
+from luxmeter.render import print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Compact what lost runs left behind; empty the trash; remove content that no run has any more."""
-        from luxmeter.experiment.capture.snapshot_refs import forget_refs, snapshot_refs
+        from luxmeter.experiment import forget_refs, snapshot_refs
         from luxmeter.store import Lab, Run
 
         lab = Lab.open(create=False)

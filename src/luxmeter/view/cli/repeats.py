@@ -33,9 +33,8 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Mean and confidence interval over seeds; with one metric, which variants differ beyond chance."""
-        from luxmeter.experiment.compare.repeat_tables import repeat_table, variant_table
-        from luxmeter.experiment.compare.repeats import find_repeats
-        from luxmeter.render.json_text import print_json
+        from luxmeter.experiment import find_repeats, repeat_table, variant_table
+        from luxmeter.render import print_json
         from luxmeter.store import Lab
 
         if (baseline or paired or best or matters is not None) and len(metric) != 1:

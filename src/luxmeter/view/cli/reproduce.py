@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from luxmeter.experiment.reproduce.match import Reproduction
-    from luxmeter.experiment.reproduce.rerun import Rerun
+    from luxmeter.experiment import Reproduction, Rerun
     from luxmeter.store import Run
 
 
@@ -41,10 +40,8 @@ def register(app: typer.Typer) -> None:
 
         Ends with 0 if it came out the same bit by bit or within the tolerance, with 1 if not.
         """
-        from luxmeter.experiment.query.runs import find_run, lab_of
-        from luxmeter.experiment.reproduce.match import compare_runs
-        from luxmeter.experiment.reproduce.rerun import start_rerun
-        from luxmeter.render.json_text import print_json
+        from luxmeter.experiment import find_run, lab_of, match_runs, start_rerun
+        from luxmeter.render import print_json
 
         first = find_run(run)
         again = start_rerun(
@@ -56,7 +53,7 @@ def register(app: typer.Typer) -> None:
             quiet=quiet or as_json,
             random_state=True,
         )
-        found = compare_runs(first, again.run, tolerance=tolerance, ignore=ignore)
+        found = match_runs(first, again.run, tolerance=tolerance, ignore=ignore)
         if as_json:
             print_json({"run": first.id, "again": again.run.id, "command": again.command, **asdict(found)})
         else:
@@ -66,9 +63,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _show(first: Run, again: Rerun, found: Reproduction, *, kept: bool) -> None:
-    from luxmeter.experiment.reproduce.match import code_differs
-    from luxmeter.render.plain import one_line
-    from luxmeter.render.table import NUMBER, Column, Table
+    from luxmeter.experiment import code_differs
+    from luxmeter.render import NUMBER, Column, Table, one_line
 
     rows = [
         [m.key, m.match, m.n or None, m.largest or None, m.why]

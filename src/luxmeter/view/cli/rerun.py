@@ -29,11 +29,15 @@ def register(app: typer.Typer) -> None:
 
         Ends with 1 if the program failed or did not take a change.
         """
-        from luxmeter.experiment.query.runs import find_run, lab_of
-        from luxmeter.experiment.reproduce.arguments import changed_arguments, split_changes, was_taken
-        from luxmeter.experiment.reproduce.rerun import start_rerun
-        from luxmeter.render.json_text import print_json
-        from luxmeter.render.plain import one_line
+        from luxmeter.experiment import (
+            changed_arguments,
+            find_run,
+            lab_of,
+            split_changes,
+            start_rerun,
+            was_taken,
+        )
+        from luxmeter.render import one_line, print_json
         from luxmeter.view.text.runs import value_text
 
         first = find_run(run)

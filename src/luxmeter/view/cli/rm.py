@@ -22,9 +22,8 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines, with --list."),
     ) -> None:
         """Move runs to the lab's trash, from where --undo brings them back until luxmeter gc empties it."""
-        from luxmeter.experiment.query.runs import open_lab
-        from luxmeter.render.json_text import print_json
-        from luxmeter.render.table import Column, Table
+        from luxmeter.experiment import open_lab
+        from luxmeter.render import Column, Table, print_json
 
         lab = open_lab(create=False)
         if listing:
@@ -60,7 +59,7 @@ def register(app: typer.Typer) -> None:
 
 def _trashed(references: list[str]) -> list[str]:
     """Ids in the trash: whole ones, unique beginnings, or the last one removed."""
-    from luxmeter.experiment.query.runs import open_lab
+    from luxmeter.experiment import open_lab
 
     trash = open_lab(create=False).trash()
     if not references and trash:

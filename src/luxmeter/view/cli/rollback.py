@@ -23,10 +23,8 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Bring code and checkpoints back, never over changes that are neither committed nor kept by a run."""
-        from luxmeter.experiment.query.runs import find_run
-        from luxmeter.experiment.reproduce.rollback import roll_back
-        from luxmeter.render.json_text import print_json
-        from luxmeter.render.plain import one_line
+        from luxmeter.experiment import find_run, roll_back
+        from luxmeter.render import one_line, print_json
 
         found = find_run(run)
         done = roll_back(found, to, code=code, checkpoints=checkpoints, dry=dry)

@@ -11,8 +11,7 @@ import typer
 from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
-    from luxmeter.experiment.query.conditions import Question
-    from luxmeter.experiment.query.runs import Runs
+    from luxmeter.experiment import Question, Runs
 
 _SHOWN = 50
 
@@ -49,7 +48,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """List runs, newest first. Fields: id name state note host tag created duration param.NAME metric.NAME."""
-        from luxmeter.experiment.query.runs import runs as find
+        from luxmeter.experiment import runs as find
 
         both = None if every else archived
         count = limit if limit is not None else (None if as_json or group else _SHOWN + 1)
@@ -67,7 +66,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
-    from luxmeter.render.json_text import print_json
+    from luxmeter.render import print_json
     from luxmeter.view.text.runs import default_columns, print_rows
 
     rows = found.rows
@@ -87,9 +86,8 @@ def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
 
 
 def _print_groups(found: Runs, as_json: bool) -> None:
-    from luxmeter.experiment.compare.repeat_tables import repeat_table
-    from luxmeter.experiment.compare.repeats import group_runs
-    from luxmeter.render.json_text import print_json
+    from luxmeter.experiment import group_runs, repeat_table
+    from luxmeter.render import print_json
 
     table = repeat_table(group_runs(found.in_full()))
     if as_json:
@@ -101,9 +99,8 @@ def _print_groups(found: Runs, as_json: bool) -> None:
 
 
 def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
-    from luxmeter.experiment.query.viewer import ExperimentViewer
-    from luxmeter.render.json_text import print_json
-    from luxmeter.render.table import NUMBER, Column, Table
+    from luxmeter.experiment import ExperimentViewer
+    from luxmeter.render import NUMBER, Column, Table, print_json
 
     made = ExperimentViewer().backtracking(str(file))
     if among is not None:
@@ -124,9 +121,9 @@ def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
 
 def _question(where: str, params: list[str]) -> Question | None:
     """The filter and the parameters that must be equal."""
-    from luxmeter.experiment.query.conditions import Question, all_of, equals
+    from luxmeter.experiment import Question, all_of, equals
     from luxmeter.literal import parse
-    from luxmeter.store.query import parse_filter
+    from luxmeter.store import parse_filter
 
     given = parse_filter(where)
     parts = [] if given is None else [given]

@@ -13,7 +13,7 @@ from luxmeter.errors import UsageError
 from luxmeter.view.cli.zen import numbers, structure_text
 
 if TYPE_CHECKING:
-    from luxmeter.model.plainnet import SearchResult
+    from luxmeter.model import SearchResult
 
 
 def register(app: typer.Typer) -> None:
@@ -112,8 +112,7 @@ def _state_file(reference: str) -> Path:
 
 
 def _show(result: SearchResult, *, top: int, as_json: bool) -> None:
-    from luxmeter.render.json_text import print_json
-    from luxmeter.render.table import NUMBER, Column, Table
+    from luxmeter.render import NUMBER, Column, Table, print_json
 
     if as_json:
         print_json(

@@ -29,9 +29,8 @@ def register(app: typer.Typer) -> None:
         if path.is_file() and path.suffix == ".json":
             _show_benchmark(path, as_json)
             return
-        from luxmeter.experiment.query.runs import find_run
-        from luxmeter.render.json_text import print_json
-        from luxmeter.render.plain import plain
+        from luxmeter.experiment import find_run
+        from luxmeter.render import plain, print_json
         from luxmeter.view.text.run import write_page
 
         run = find_run(what)
@@ -52,8 +51,8 @@ def _show_trace(path: Path, as_json: bool) -> None:
 
 
 def _show_benchmark(path: Path, as_json: bool) -> None:
-    from luxmeter.operators.results import load_benchmark
-    from luxmeter.render.json_text import print_json
+    from luxmeter.operators import load_benchmark
+    from luxmeter.render import print_json
 
     found = load_benchmark(path)
     if as_json:

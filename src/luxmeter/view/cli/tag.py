@@ -20,9 +20,8 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show, add or remove a run's tags. A tag names its newest run in every command."""
-        from luxmeter.experiment.query.runs import find_run
-        from luxmeter.render.json_text import print_json
-        from luxmeter.render.plain import one_line
+        from luxmeter.experiment import find_run
+        from luxmeter.render import one_line, print_json
 
         found = find_run(run)
         if tags:

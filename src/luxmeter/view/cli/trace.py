@@ -92,7 +92,7 @@ def register(app: typer.Typer) -> None:
                 raise UsageError(
                     "no-script", "There is nothing to trace.", "Name a script, or a module with -m."
                 )
-            from luxmeter.calls.patching.patcher import coverage as all_seen
+            from luxmeter.calls import coverage as all_seen
 
             sys.stdout.write(f"{all_seen('torch' if has_torch() else 'mindspore')}\n")
         else:
@@ -102,7 +102,7 @@ def register(app: typer.Typer) -> None:
 def _check_frameworks() -> None:
     """Without torch and MindSpore no program could make a call that is timed."""
     if not has_torch():
-        from luxmeter.calls.frameworks import has_mindspore
+        from luxmeter.calls import has_mindspore
 
         if not has_mindspore():
             raise needs_torch("A trace of anything but MindSpore")
@@ -149,17 +149,17 @@ def _readable(patterns: list[str] | None) -> tuple[str, ...]:
     """Patterns; lists in YAML files are read now, before anything runs."""
     if not any(p.endswith((".yaml", ".yml")) for p in patterns or ()):
         return tuple(patterns or ())
-    from luxmeter.calls.options import read_patterns
+    from luxmeter.calls import read_patterns
 
     return read_patterns(patterns or ())
 
 
 def _check_outputs(request: Request) -> None:
     """Refuse what cannot be written before the script has run for an hour."""
-    from luxmeter.calls.formats import is_file_name
+    from luxmeter.calls import is_trace_file_name
     from luxmeter.view.outputs import check_output
 
-    folders = [out for out in request.out if not is_file_name(out)]
+    folders = [out for out in request.out if not is_trace_file_name(out)]
     if len(folders) > 1:
         raise UsageError(
             "two-trace-folders",

@@ -14,7 +14,7 @@ from luxmeter.view.cli.model import _built
 if TYPE_CHECKING:
     from torch import nn
 
-    from luxmeter.model.zen import ZenScore
+    from luxmeter.model import ZenScore
 
 
 def register(app: typer.Typer) -> None:
@@ -43,8 +43,8 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """The Zen score of a network without training (or another cheap score), with its size and multiply-adds."""
-        from luxmeter.model.plainnet import PlainNet
-        from luxmeter.render.json_text import print_json
+        from luxmeter.model import PlainNet
+        from luxmeter.render import print_json
 
         size = numbers(input_size)
         if ":" in structure and "(" not in structure:
@@ -90,8 +90,7 @@ def _scored(
     net: nn.Module, score: str, size: tuple[int, ...], seed: int, repeat: int | None, of_zen: dict[str, Any]
 ) -> ZenScore:
     """The score of every repetition. Zen repeats by itself; the others are taken again with the next seed."""
-    from luxmeter.model.scores import score_named
-    from luxmeter.model.zen import ZenScore, zen_score
+    from luxmeter.model import ZenScore, score_named, zen_score
 
     if score == "zen":
         return zen_score(net, input_size=size, repeat=4 if repeat is None else repeat, seed=seed, **of_zen)
@@ -133,8 +132,7 @@ def structure_text(given: str) -> str:
 
 def facts_of(net: nn.Module, size: tuple[int, ...]) -> dict[str, int | str]:
     """Parameters and multiply-adds of one image, and the structure of a PlainNet."""
-    from luxmeter.model.analysis import analyze
-    from luxmeter.model.plainnet import PlainNet
+    from luxmeter.model import PlainNet, analyze
 
     cost = analyze(net, input_size=(1, *size[1:]), backward=False)
     structure = {"structure": str(net)} if isinstance(net, PlainNet) else {}

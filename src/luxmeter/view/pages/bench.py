@@ -10,8 +10,7 @@ import numpy as np
 
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.files import write_file
-from luxmeter.operators.results import BenchResult
-from luxmeter.operators.series import Series, series_of, speedups_of
+from luxmeter.operators import BenchResult, Series, series_of, speedups_of
 
 _MOST_LINES = 12  # of one picture; more cannot be told apart
 _MOST_BARS = 40
@@ -28,7 +27,7 @@ _COLORS = (
 _MARKS = "osD^vP"
 
 
-def draw(result: BenchResult, path: str | Path, *, kind: str = "") -> Path:
+def benchmark_picture(result: BenchResult, path: str | Path, *, kind: str = "") -> Path:
     """Draw a benchmark to a .png or .svg file."""
     path = Path(path)
     if path.suffix.lower() not in (".png", ".svg"):

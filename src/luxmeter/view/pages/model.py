@@ -5,10 +5,8 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from luxmeter.model.export import written
-from luxmeter.model.hotspots import shares
-from luxmeter.model.records import ModelCost
-from luxmeter.render.amounts import amount, size, span
+from luxmeter.model import ModelCost, shares, written
+from luxmeter.render import amount, size, span
 from luxmeter.view.text.model import summary_lines, warning_lines
 
 _STYLE = """
@@ -34,7 +32,7 @@ c.onkeydown=e=>{if(e.key==='Enter'||e.key===' '){e.preventDefault();turn()}}}});
 """
 
 
-def as_html(cost: ModelCost, path: str | Path | None, *, depth: int | None = None) -> str:
+def model_page(cost: ModelCost, path: str | Path | None, *, depth: int | None = None) -> str:
     """The page, also written to `path`; the tree is open down to `depth`."""
     head, *lines = summary_lines(cost)
     parts = [

@@ -13,10 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment.compare import curves
-from luxmeter.experiment.compare.curves import Band
+from luxmeter.experiment import (
+    Band,
+    Sets,
+    axes_of,
+    curves_of,
+    curves_of_tensorboard,
+    line_of,
+    members_of,
+    names_of,
+)
 from luxmeter.files import write_file
-from luxmeter.render.curves import Chart, Parallel, thinned
+from luxmeter.render import Chart, Parallel, thinned
 
 BANDS = {"ci": "band: 95 % interval of the mean (t)", "std": "band: ± standard deviation", "range": "band: lowest to highest"}  # fmt: skip
 X_LABELS = {"step": "step", "seconds": "seconds since the run's first point"}
@@ -49,14 +57,14 @@ class Plot:
         if target.suffix.lower() == ".html":
             write_file(target, self.to_html().encode())
         else:
-            from luxmeter.render.figures import save_figure
+            from luxmeter.render import save_figure
 
             save_figure(self.charts, target, parallel=self.parallel, title=self.title, dark=dark, dpi=dpi)
         return target
 
     def to_html(self) -> str:
         """The page: it loads nothing from anywhere."""
-        from luxmeter.render.charts import chart_page
+        from luxmeter.render import chart_page
 
         return chart_page(
             self.title, self.charts, parallel=self.parallel, facts=self.facts, smoothing=self.smoothing
@@ -86,8 +94,8 @@ def plot(
     `repeats`: runs that differ only in their seed are one line, with a band. `smooth` is TensorBoard's (0 to 1).
     `x` is step or seconds.
     """
-    members = curves.members_of(runs)
-    sets = curves.curves_of(members, metrics, repeats=repeats)
+    members = members_of(runs)
+    sets = curves_of(members, metrics, repeats=repeats)
     title = title or ", ".join(dict.fromkeys(member.name for member in members))
     return draw(sets, smoothing=smooth, band=band, x=x, log_y=log_y, title=title)
 
@@ -102,12 +110,12 @@ def plot_tensorboard(
     title: str = "",
 ) -> Plot:
     """Curves straight out of TensorBoard's event files, without importing them."""
-    sets = curves.curves_of_tensorboard(folder, metrics)
+    sets = curves_of_tensorboard(folder, metrics)
     return draw(sets, smoothing=smooth, band="none", x=x, log_y=log_y, title=title or Path(folder).name)
 
 
 def draw(
-    sets: curves.Sets,
+    sets: Sets,
     *,
     smoothing: float,
     band: str,
@@ -123,9 +131,7 @@ def draw(
     charts = []
     for key, lines in sets.items():
         drawn = [
-            curves.line_of(name, series, smoothing=smoothing, band=band, x=x)
-            for name, series in lines
-            if series
+            line_of(name, series, smoothing=smoothing, band=band, x=x) for name, series in lines if series
         ]
         note = BANDS.get(band, "") if any(line.low is not None for line in drawn) else ""
         charts.append(Chart(key, X_LABELS[x], [thinned(line) for line in drawn], log_y=log_y, note=note))
@@ -143,8 +149,8 @@ def parallel(
     title: str = "",
 ) -> Plot:
     """Each run a line across its parameters (those that differ, unless named) and metrics, coloured by the last."""
-    members = curves.members_of(runs)
-    axes = curves.axes_of(members, params, metrics=metrics, of=of)
+    members = members_of(runs)
+    axes = axes_of(members, params, metrics=metrics, of=of)
     title = title or ", ".join(dict.fromkeys(member.name for member in members))
-    drawn = Parallel(f"{len(members)} runs across {len(axes)} axes", curves.names_of(members), axes)
+    drawn = Parallel(f"{len(members)} runs across {len(axes)} axes", names_of(members), axes)
     return Plot(title, (), drawn, (f"{len(members)} runs",))

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from luxmeter.calls.result import TraceResult
-from luxmeter.calls.table import CallTable
-from luxmeter.calls.tree import CallTree
-from luxmeter.calls.window import Part, typical_step
-from luxmeter.render.page import Bar, Flame, Table, Timeline, page
+from luxmeter.calls import CallTable, CallTree, TraceResult, Window, typical_step
+from luxmeter.render import Bar, Flame, PageTable, Timeline, page
 
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
 MOST_ROWS = 2000
 
 
-def trace_page(result: TraceResult, *, title: str, part: Part) -> str:
-    """The page's HTML, complete in itself. `part` is what the result was cut to."""
+def trace_page(result: TraceResult, *, title: str, window: Window) -> str:
+    """The page's HTML, complete in itself. `window` is what the result was cut to."""
     cost = result.cost()
     table = result.table()
     totals = bool(result.recording.totals)
@@ -25,7 +22,7 @@ def trace_page(result: TraceResult, *, title: str, part: Part) -> str:
         f"{cost.elapsed_ns / 1e9:.3f} s traced",
         cost.of_calls,
         cost.of_once,
-        *([f"only a part: {part}"] if str(part) else []),
+        *([f"only a part: {window}"] if str(window) else []),
         *result.notes(),
     ]
     tables = [
@@ -39,11 +36,11 @@ def trace_page(result: TraceResult, *, title: str, part: Part) -> str:
         facts=facts,
         tables=tables,
         flame=None if totals else _flame(result.tree()),
-        timeline=None if totals else _timeline(result, part),
+        timeline=None if totals else _timeline(result, window),
     )
 
 
-def _table(name: str, table: CallTable) -> Table:
+def _table(name: str, table: CallTable) -> PageTable:
     details = any(row.detail for row in table)
     several = any(row.framework not in ("", "torch") for row in table)
     columns = [name, *(["framework"] if several else []), *(["of"] if details else []), "calls", "total ms", "self ms", "share %", "mean us", "p50 us",
@@ -54,7 +51,7 @@ def _table(name: str, table: CallTable) -> Table:
          _scaled(row.max_ns, 1e3), _scaled(row.first_ns, 1e3)]
         for row in table.rows[:MOST_ROWS]
     ]  # fmt: skip
-    return Table(name, columns, rows, left_out=max(0, len(table) - MOST_ROWS))
+    return PageTable(name, columns, rows, left_out=max(0, len(table) - MOST_ROWS))
 
 
 def _scaled(value: float | None, scale: float) -> float | None:
@@ -75,11 +72,11 @@ def _flame(tree: CallTree) -> Flame:
     return build(tree)
 
 
-def _timeline(result: TraceResult, part: Part) -> Timeline:
+def _timeline(result: TraceResult, window: Window) -> Timeline:
     recording = result.recording
     events = recording.events
     at = np.flatnonzero(recording.of_program())
-    what = "the chosen part" if part.start_s is not None or part.end_s is not None else "the whole trace"
+    what = "the chosen part" if window.start_s is not None or window.end_s is not None else "the whole trace"
     if what == "the whole trace":
         step = typical_step(result)
         if step is not None:

@@ -14,13 +14,19 @@ from pathlib import Path
 from typing import IO
 
 from luxmeter import ranks
-from luxmeter.calls import Trace, TraceResult, active, export, start
-from luxmeter.calls.formats import is_file_name
-from luxmeter.calls.options import TraceSettings
-from luxmeter.calls.processes import Token
-from luxmeter.calls.session import start_in_child
+from luxmeter.calls import (
+    Token,
+    Trace,
+    TraceResult,
+    TraceSettings,
+    active,
+    export,
+    is_trace_file_name,
+    start,
+    start_in_child,
+)
 from luxmeter.errors import LuxmeterError, TraceError, UsageError
-from luxmeter.render.table import terminal_width
+from luxmeter.render import terminal_width
 from luxmeter.view.outputs import check_output
 from luxmeter.view.script import end_as_interrupted
 from luxmeter.view.startup import PARENT, Request, exit_code, not_traced
@@ -150,8 +156,8 @@ def settings_of(request: Request, folder: Path | None) -> TraceSettings:
 
 def split_outputs(request: Request) -> tuple[Path | None, list[Path]]:
     """The folder to keep the trace in (None: only files are wanted) and the files to write."""
-    files = [Path(out) for out in request.out if is_file_name(out)]
-    folders = [Path(out) for out in request.out if not is_file_name(out)]
+    files = [Path(out) for out in request.out if is_trace_file_name(out)]
+    folders = [Path(out) for out in request.out if not is_trace_file_name(out)]
     if not request.out:
         folders = [Path(f"{request.name}-trace")]
     return (folders[0] if folders else None), files

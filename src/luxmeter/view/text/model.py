@@ -6,10 +6,8 @@ import io
 import sys
 from typing import IO
 
-from luxmeter.model.hotspots import Share, shares
-from luxmeter.model.records import ModelCost, ModuleCost
-from luxmeter.render.amounts import amount, size, span
-from luxmeter.render.table import (
+from luxmeter.model import ModelCost, ModuleCost, Share, shares
+from luxmeter.render import (
     AMOUNT,
     BYTES,
     DURATION,
@@ -17,19 +15,22 @@ from luxmeter.render.table import (
     SHARE,
     Column,
     Table,
+    amount,
+    size,
+    span,
     terminal_width,
     write_lines,
 )
 
 
-def as_text(cost: ModelCost, *, depth: int = 2, width: int | None = None) -> str:
+def model_text(cost: ModelCost, *, depth: int = 2, width: int | None = None) -> str:
     """The whole report as plain text."""
     stream = io.StringIO()
-    show(cost, depth=depth, stream=stream, width=width)
+    model_report(cost, depth=depth, stream=stream, width=width)
     return stream.getvalue().removesuffix("\n")
 
 
-def show(
+def model_report(
     cost: ModelCost,
     *,
     depth: int = 2,

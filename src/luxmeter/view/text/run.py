@@ -6,12 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import IO
 
-from luxmeter.render.amounts import long_span, size
-from luxmeter.render.plain import one_line, plain
-from luxmeter.render.sparkline import sparkline
-from luxmeter.render.table import NUMBER, Column, Table
-from luxmeter.store import Run, records
-from luxmeter.store.rows import flatten
+from luxmeter.render import NUMBER, Column, Table, long_span, one_line, plain, size, sparkline
+from luxmeter.store import Run, flatten, records
 from luxmeter.view.text.runs import value_text, when_text
 
 _MOST_FILES, _MOST_LINES = 20, 10

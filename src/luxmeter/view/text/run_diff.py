@@ -7,15 +7,10 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from luxmeter.described import told_apart
-from luxmeter.experiment.compare.diff import ABSENT, Change, RunDiff
-from luxmeter.experiment.compare.explain import Explanation
-from luxmeter.experiment.compare.plausible import CANNOT
+from luxmeter.experiment import ABSENT, CANNOT, Change, Explanation, RunDiff
 from luxmeter.files import to_json
-from luxmeter.render.amounts import long_span
-from luxmeter.render.json_text import for_machines
-from luxmeter.render.plain import one_line, plain
-from luxmeter.render.table import NUMBER, SHARE, Column, Table
-from luxmeter.store.records import SYSTEM
+from luxmeter.render import NUMBER, SHARE, Column, Table, for_machines, long_span, one_line, plain
+from luxmeter.store import records
 from luxmeter.view.text.runs import value_text, when_text
 
 _MOST_LINES = 60
@@ -82,7 +77,7 @@ def _write_code(diff: RunDiff, out: IO[str], *, full: bool) -> None:
 
 
 def _write_metrics(diff: RunDiff, out: IO[str], *, system: bool) -> None:
-    shown = [m for m in diff.metrics if system or not m.key.startswith(SYSTEM)]
+    shown = [m for m in diff.metrics if system or not m.key.startswith(records.SYSTEM)]
     if not shown:
         out.write("\nmetrics: none\n")
         return

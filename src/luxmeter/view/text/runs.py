@@ -10,12 +10,8 @@ from typing import Any
 
 from luxmeter.described import canonical
 from luxmeter.files import from_json
-from luxmeter.render.amounts import long_span, number
-from luxmeter.render.plain import one_line
-from luxmeter.render.table import NUMBER, TEXT, Column, Table
-from luxmeter.store import RunRow
-from luxmeter.store.query import Field, parse_field
-from luxmeter.store.records import SYSTEM
+from luxmeter.render import NUMBER, TEXT, Column, Table, long_span, number, one_line
+from luxmeter.store import Field, RunRow, parse_field, records
 
 _PARAM_COLUMNS, _METRIC_COLUMNS = 6, 4
 
@@ -40,7 +36,7 @@ def default_columns(rows: Sequence[RunRow]) -> list[str]:
     params = [row.params for row in rows]
     keys = list(dict.fromkeys(key for one in params for key in one))
     told = [k for k in keys if len(rows) == 1 or len({_known(one, k) for one in params}) > 1]
-    metrics = dict.fromkeys(key for row in rows for key in row.metrics if not key.startswith(SYSTEM))
+    metrics = dict.fromkeys(key for row in rows for key in row.metrics if not key.startswith(records.SYSTEM))
     columns = ["id", "name", "state", "created", "duration"]
     columns += [f"param.{key}" for key in told[:_PARAM_COLUMNS]]
     columns += [f"metric.{key}" for key in list(metrics)[:_METRIC_COLUMNS]]

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import mindspore
-from luxmeter.calls.targets import Form, Listing, Target, Unseen, part, subclasses
+from luxmeter.calls.targets import Form, Listing, Target, Unseen, subclasses, try_part
 from luxmeter.calls.targets.mindspore import names
 
 # The same function is often bound in several of them. Each name gets a stand-in that says its own name; one that the
@@ -46,7 +46,9 @@ def listing() -> Listing:
     for namespace in NAMESPACES:
         module = _loaded(namespace)
         if module is not None:
-            _sort(part(f"{namespace}.*", functools.partial(_functions, module), left_out), targets, unseen)
+            _sort(
+                try_part(f"{namespace}.*", functools.partial(_functions, module), left_out), targets, unseen
+            )
     for name, found in (
         ("methods of Tensor", _tensor_methods),
         ("properties of Tensor", _tensor_properties),
@@ -54,7 +56,7 @@ def listing() -> Listing:
         ("cells and primitives", _calls),
         ("graphs", _graphs),
     ):
-        _sort(part(name, found, left_out), targets, unseen)
+        _sort(try_part(name, found, left_out), targets, unseen)
     unseen.append(Unseen("mindspore._*", "names with an underscore are not public"))
     return Listing(tuple(targets), tuple(unseen), tuple(left_out))
 

@@ -20,7 +20,7 @@ import torch.overrides
 
 from luxmeter.calls.arguments import unseen
 from luxmeter.calls.patching import aliases
-from luxmeter.calls.targets import Form, Listing, Target, Unseen, part
+from luxmeter.calls.targets import Form, Listing, Target, Unseen, try_part
 from luxmeter.calls.targets.torch import names
 
 # Where a function is bound in several of them, the first gives it its name: torch.conv2d is documented as
@@ -49,12 +49,12 @@ _RUNS_USER_MODULE = {"functional_call", "data_parallel", "parallel_apply"}
 def listing() -> Listing:
     """All targets of this torch, once a process. Call it before anything is patched."""
     left_out: list[Unseen] = []
-    part("tables of torch.overrides", _warm, left_out)
-    overridable = set(part("functions in no __all__", _overridable, left_out))
+    try_part("tables of torch.overrides", _warm, left_out)
+    overridable = set(try_part("functions in no __all__", _overridable, left_out))
     found: list[Target | Unseen] = []
     taken: set[int] = set()
     for namespace in (*NAMESPACES, *_other_namespaces(overridable)):
-        for module in part(f"{namespace}.*", functools.partial(_loaded, namespace), left_out):
+        for module in try_part(f"{namespace}.*", functools.partial(_loaded, namespace), left_out):
             found += _functions(module, overridable=overridable, taken=taken, left_out=left_out)
         if namespace not in sys.modules:
             found.append(Unseen(f"{namespace}.*", "this torch does not have it, or cannot import it"))
@@ -67,7 +67,7 @@ def listing() -> Listing:
         ("torch.autograd.Function.apply", _autograd),
         ("torch.ops.*", _operators),
     ):
-        found += part(name, listed, left_out)
+        found += try_part(name, listed, left_out)
     targets = [entry for entry in found if isinstance(entry, Target)]
     untimed = [entry for entry in found if isinstance(entry, Unseen)]
     untimed.append(Unseen("torch.ops.higher_order.*", "takes functions of a program that is being captured"))
@@ -115,7 +115,7 @@ def _functions(
     for attribute, value in list(vars(module).items()):
         if not attribute.startswith("_"):
             ask = functools.partial(_function, module, attribute, value, overridable, taken)
-            yield from part(f"{module.__name__}.{attribute}", ask, left_out)
+            yield from try_part(f"{module.__name__}.{attribute}", ask, left_out)
 
 
 def _function(
@@ -179,7 +179,7 @@ def _returns_callable(module: ModuleType, function: Any) -> bool:
 def _tensor_methods(left_out: list[Unseen]) -> Iterator[Target | Unseen]:
     for attribute in dir(torch.Tensor):
         if not attribute.startswith("_") or (attribute.startswith("__") and attribute.endswith("__")):
-            yield from part(f"Tensor.{attribute}", functools.partial(_tensor_method, attribute), left_out)
+            yield from try_part(f"Tensor.{attribute}", functools.partial(_tensor_method, attribute), left_out)
 
 
 def _tensor_method(attribute: str) -> Iterator[Target | Unseen]:

@@ -15,7 +15,7 @@ import torch
 from luxmeter import supported
 from luxmeter.calls.patching import aliases
 from luxmeter.calls.patching.bindings import Binding
-from luxmeter.calls.targets import SILENT, Coverage, Form, Target, Unseen, part, subclasses
+from luxmeter.calls.targets import SILENT, Coverage, Form, Target, Unseen, subclasses, try_part
 from luxmeter.calls.targets.packages import Packages
 from luxmeter.calls.targets.torch import callables
 from luxmeter.calls.targets.torch.classes import (
@@ -59,7 +59,7 @@ class TorchFramework:
             ("torch.optim.lr_scheduler.*", scheduler_targets),
             ("packages named with also", self._packages.targets),
         ):
-            yield from part(name, listed, self._left_out)
+            yield from try_part(name, listed, self._left_out)
 
     def left_out(self) -> Sequence[Unseen]:
         """What could not be listed in this version, or found when it was put in place."""
@@ -137,7 +137,7 @@ class TorchFramework:
             ("compiled functions", self._compiled_names),
             ("compiled modules", self._compiled.bindings),
         ):
-            yield from part(name, functools.partial(found, patcher), self._left_out)
+            yield from try_part(name, functools.partial(found, patcher), self._left_out)
 
     def _compiled_names(self, patcher: Patcher) -> Iterator[Binding]:
         if "torch._dynamo.eval_frame" not in sys.modules:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from luxmeter.calls import device, frameworks
+from luxmeter.calls import import_mindspore, raise_failure, wait_for_mindspore
 from luxmeter.classic.apitimewrapper import hooks
 from luxmeter.classic.apitimewrapper.torch_wrap import global_param
 
@@ -17,7 +17,7 @@ def start_hook_net(
     `hook_inside`: also what those calls call. `parall_execute`: do not wait until each call is done.
     `log`: where the lines go (performance.log).
     """
-    frameworks.import_mindspore()
+    import_mindspore()
     if log is not None:
         global_param.g_torch_log_path = str(log)
     hooks.start("mindspore", hooks.Side(inside=hook_inside, wait=None if parall_execute else _wait))
@@ -29,5 +29,5 @@ def stop_hook_net() -> None:
 
 
 def _wait() -> None:
-    device.wait_for_mindspore()
-    device.raise_failure()
+    wait_for_mindspore()
+    raise_failure()

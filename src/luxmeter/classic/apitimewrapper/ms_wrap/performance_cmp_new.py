@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from luxmeter.calls import device, frameworks
+from luxmeter.calls import current_device, import_mindspore, raise_failure, wait_for_mindspore
 from luxmeter.classic.apitimewrapper.my_print import print as tell
 from luxmeter.errors import UsageError
 
@@ -22,13 +22,13 @@ def performance_cmp(
     """
     if run_time < 1:
         raise UsageError("bad-run-time", f"performance_cmp() cannot run {run_time} times.", "Give 1 or more.")
-    mindspore = frameworks.import_mindspore()
+    mindspore = import_mindspore()
     import torch
 
-    ms_cost = _timed(ms_func, run_time, args, kwargs, mindspore.Tensor, device.wait_for_mindspore)
-    device.raise_failure()
+    ms_cost = _timed(ms_func, run_time, args, kwargs, mindspore.Tensor, wait_for_mindspore)
+    raise_failure()
     tell(f"mindspore {_name(ms_func)} run {run_time} times cost time: {ms_cost}.")
-    wait = device.current("torch").synchronize
+    wait = current_device("torch").synchronize
     torch_cost = _timed(torch_func, run_time, args, kwargs, torch.tensor, wait)
     tell(f"torch {_name(torch_func)} run {run_time} times cost time: {torch_cost}.")
     tell(ms_cost / torch_cost)

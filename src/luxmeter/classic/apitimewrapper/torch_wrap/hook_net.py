@@ -7,8 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from luxmeter.calls import device
-from luxmeter.calls.patching import patcher
+from luxmeter.calls import coverage, current_device
 from luxmeter.classic.apitimewrapper import hooks
 from luxmeter.classic.apitimewrapper.torch_wrap import global_param
 from luxmeter.errors import UsageError, warn_once
@@ -32,7 +31,7 @@ def start_hook_torch_net(
     only = frozenset(read_ops(Path(ops))) if ops is not None else None
     if log is not None:
         global_param.g_torch_log_path = str(log)
-    wait = None if parall_execute else device.current("torch").synchronize
+    wait = None if parall_execute else current_device("torch").synchronize
     hooks.start("torch", hooks.Side(inside=hook_inside, wait=wait, only=only))
 
 
@@ -52,7 +51,7 @@ def read_ops(path: Path) -> Sequence[str]:
             f"The list of operators {path} cannot be used: {type(error).__name__} {error}.",
             f"Write lists of names under the keys {', '.join(_PREFIXES)}.",
         ) from error
-    seen = set(patcher.coverage("torch").seen)
+    seen = set(coverage("torch").seen)
     known = [name for name in wanted if name in seen]
     if not known:
         raise UsageError(

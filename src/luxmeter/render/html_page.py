@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Rows under columns; a number is shown to the right and sorted as one."""
 
     name: str
@@ -54,7 +54,7 @@ def page(
     title: str,
     *,
     facts: Sequence[str] = (),
-    tables: Sequence[Table] = (),
+    tables: Sequence[PageTable] = (),
     flame: Flame | None = None,
     timeline: Timeline | None = None,
 ) -> str:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import luxmeter as lux
-from luxmeter.calls.diff import difference
+from luxmeter.calls.diff import diff_traces
 from luxmeter.calls.reader import Recording
 from luxmeter.calls.records import CallableNames
 from luxmeter.calls.result import TraceResult
@@ -59,7 +59,7 @@ def made(seed: int, **scale: float) -> TraceResult:
 
 
 def test_what_got_slower_is_found_and_weighed() -> None:
-    found = difference(made(1), made(2, mm=1.2, exp=3.0, cat=0.5))
+    found = diff_traces(made(1), made(2, mm=1.2, exp=3.0, cat=0.5))
     kinds = {c.name: c.kind for c in found.changes}
     assert kinds["torch.mm"] == kinds["torch.exp"] == "slower" and kinds["torch.cat"] == "faster"
     assert {kinds[n] for n in ("torch.add", "torch.sin", "torch.other3")} <= {"same", "unclear"}
@@ -70,15 +70,15 @@ def test_what_got_slower_is_found_and_weighed() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_noise_is_no_difference(seed: int) -> None:
-    found = difference(made(seed), made(seed + 100), smallest=0.01)
+    found = diff_traces(made(seed), made(seed + 100), smallest=0.01)
     assert not found.of("slower") and not found.of("faster")
 
 
 def test_a_slower_machine_is_told_as_such() -> None:
     names = ("mm", "add", "cat", "sin", "exp", *(f"other{n}" for n in range(10)))
-    found = difference(made(1), made(2, **dict.fromkeys(names, 1.3)))
+    found = diff_traces(made(1), made(2, **dict.fromkeys(names, 1.3)))
     assert found.common == pytest.approx(0.3, abs=0.02)
-    beyond = difference(made(1), made(2, **{**dict.fromkeys(names, 1.3), "mm": 2.0}))
+    beyond = diff_traces(made(1), made(2, **{**dict.fromkeys(names, 1.3), "mm": 2.0}))
     assert next(c.name for c in beyond.of("slower")) == "torch.mm"
 
 
@@ -88,14 +88,14 @@ def test_another_run_of_the_same_program_is_no_difference(seed: int) -> None:
     rng = np.random.default_rng(seed)
     names = ("mm", "add", "cat", "sin", "exp", *(f"other{n}" for n in range(10)))
     moved = dict(zip(names, 1 + rng.normal(0.03, 0.08, len(names)), strict=True))
-    found = difference(made(seed), made(seed + 50, **moved))
+    found = diff_traces(made(seed), made(seed + 50, **moved))
     assert not found.of("slower") and not found.of("faster")
-    beyond = difference(made(seed), made(seed + 50, **{**moved, "mm": 2.5}))
+    beyond = diff_traces(made(seed), made(seed + 50, **{**moved, "mm": 2.5}))
     assert [c.name for c in beyond.of("slower")] == ["torch.mm"]
 
 
 def test_new_and_gone() -> None:
-    found = difference(made(1, exp=0), made(2, sin=0))
+    found = diff_traces(made(1, exp=0), made(2, sin=0))
     assert [c.name for c in found.of("new")] == ["torch.exp"] and [c.name for c in found.of("gone")] == [
         "torch.sin"
     ]
@@ -110,7 +110,7 @@ def often(seed: int, number: int, **other: int) -> TraceResult:
 
 
 def test_what_is_called_more_or_less_often_is_told() -> None:
-    found = difference(often(1, 100), often(2, 100, sin=400, exp=50))
+    found = diff_traces(often(1, 100), often(2, 100, sin=400, exp=50))
     (more,), (fewer,) = found.of("more"), found.of("fewer")
     assert (more.name, more.n_a, more.n_b) == ("sin", 100, 400) and "4 times as often" in more.why
     assert fewer.name == "exp" and "0.5 times as often" in fewer.why
@@ -119,17 +119,17 @@ def test_what_is_called_more_or_less_often_is_told() -> None:
 
 
 def test_a_longer_run_is_no_difference() -> None:
-    found = difference(often(1, 100, add=3), often(2, 250, add=3))  # add: setting up, once in each run
+    found = diff_traces(often(1, 100, add=3), often(2, 250, add=3))  # add: setting up, once in each run
     assert found.longer == 2.5
     assert {c.kind for c in found.changes} <= {"same", "unclear"}
-    assert [c.name for c in difference(often(1, 100), often(2, 250, cat=500)).of("more")] == ["cat"]
+    assert [c.name for c in diff_traces(often(1, 100), often(2, 250, cat=500)).of("more")] == ["cat"]
 
 
 def test_more_calls_that_are_each_quicker_are_weighed_together() -> None:
     one, two = often(1, 100), often(2, 100, sin=400)
     quicker = two.recording.events["callable"] == 4
     two.recording.events["duration_ns"][quicker] //= 2
-    (change,) = difference(one, two).of("more")
+    (change,) = diff_traces(one, two).of("more")
     assert change.weight == pytest.approx(change.share_a, rel=0.1)  # 4 times as often, half as long: twice
     assert "4 times as often; a call -" in change.why
 
@@ -137,15 +137,15 @@ def test_more_calls_that_are_each_quicker_are_weighed_together() -> None:
 def test_a_few_calls_are_never_enough() -> None:
     one = Made({"torch.mm": np.array([100.0, 100.0])})
     two = Made({"torch.mm": np.array([900.0, 900.0])})
-    (change,) = difference(one, two).changes  # type: ignore[arg-type]
+    (change,) = diff_traces(one, two).changes  # type: ignore[arg-type]
     assert change.kind == "unclear" and "cannot reach" in change.why
 
 
 def test_wrong_requests() -> None:
     with pytest.raises(UsageError, match="'signature'"):
-        difference(made(1), made(2), by="signatures")
+        diff_traces(made(1), made(2), by="signatures")
     with pytest.raises(UsageError, match="bad-smallest"):
-        difference(made(1), made(2), smallest=0)
+        diff_traces(made(1), made(2), smallest=0)
 
 
 def test_two_runs_of_one_program_are_told_to_be_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,7 +205,7 @@ def test_other_options_are_said_before_any_number(
     build_app()(["diff", "b", "a", "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
     assert next(iter(found)) == "options" and [o["name"] for o in found["options"]] == [name]
-    (change,) = difference(lux.load_trace("a"), lux.load_trace("b")).options
+    (change,) = diff_traces(lux.load_trace("a"), lux.load_trace("b")).options
     assert change.name == name and change.a != change.b and change.touches
 
 
@@ -218,4 +218,4 @@ def test_options_that_touch_no_number_are_not_said(capsys: pytest.CaptureFixture
     kept = json.loads(Path("a/trace.json").read_text())
     del kept["options"]["sync"]  # a trace of an older version, without an option that has its default
     Path("a/trace.json").write_text(json.dumps(kept))
-    assert difference(lux.load_trace("a"), lux.load_trace("b")).options == ()
+    assert diff_traces(lux.load_trace("a"), lux.load_trace("b")).options == ()

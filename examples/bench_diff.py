@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import luxmeter as lux
-from luxmeter.operators.compare import compare_files
+from luxmeter.operators import diff_benchmark_files
 
 with lux.trace() as t:
     torch.mm(torch.rand(96, 96), torch.rand(96, 96))
@@ -21,10 +21,10 @@ before.to_json(folder / "before.json")
 after.to_json(folder / "after.json")
 before.plot(folder / "scaling.svg")
 
-found = compare_files(folder / "before.json", folder / "after.json")
+found = diff_benchmark_files(folder / "before.json", folder / "after.json")
 print(found)
 # Another dtype is another row: nothing to compare it with, and nothing is called slower.
 assert {change.call for change in found.changes} == {"gone", "new"}
 assert (folder / "scaling.svg").stat().st_size > 1000
-same = compare_files(folder / "before.json", folder / "before.json")
+same = diff_benchmark_files(folder / "before.json", folder / "before.json")
 assert not same.of("slower") and not same.of("faster")

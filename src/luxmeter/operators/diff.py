@@ -14,14 +14,14 @@ from typing import Any
 
 from luxmeter import verdict
 from luxmeter.operators.results import MEASURED, BenchResult, Row, load_benchmark
-from luxmeter.render.table import NUMBER, SHARE, Column, Table
+from luxmeter.render import NUMBER, SHARE, Column, Table
 
 _IDENTITY = ("op", "kernel", "signature", "scale", "dtype", "backend", "mode", "device", "threads")
 _ORDER = ("broken", "slower", "fixed", "faster", "gone", "new", "unclear", "same", "neither")
 
 
 @dataclass(frozen=True)
-class Change:
+class BenchChange:
     """One row of A and the same row of B. `call` is one of broken, slower, fixed, faster, gone, new, unclear, same
     (within the noise), neither (measured in neither). `relative` is B's time above A's, as a share of A's.
     """
@@ -46,16 +46,16 @@ class Change:
 
 
 @dataclass(frozen=True)
-class BenchComparison:
+class BenchDiff:
     """All changes from A to B, what matters first, with what a reader must know about the two."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[BenchChange, ...]
     threshold: float
     notes: tuple[str, ...] = ()
     name_a: str = "A"
     name_b: str = "B"
 
-    def of(self, call: str) -> tuple[Change, ...]:
+    def of(self, call: str) -> tuple[BenchChange, ...]:
         """The changes of one kind."""
         return tuple(change for change in self.changes if change.call == call)
 
@@ -106,16 +106,16 @@ class BenchComparison:
         counted = ", ".join(f"{len(self.of(call))} {call}" for call in _ORDER if self.of(call))
         mean = self.geometric_mean
         lines.append(
-            f"{counted or 'nothing to compare'}; below {self.threshold:.1%} nothing is called a difference"
+            f"{counted or 'nothing to diff_benchmarks'}; below {self.threshold:.1%} nothing is called a difference"
         )
         if mean is not None:
             lines.append(f"all rows together: {self.name_b} takes {mean:.3f} x the time of {self.name_a}")
         return "\n".join([*lines, *self.notes])
 
 
-def compare(
+def diff_benchmarks(
     a: BenchResult, b: BenchResult, *, smallest: float = 0.02, share_of_errors: float = 0.01, names: tuple[str, str] = ("A", "B")
-) -> BenchComparison:  # fmt: skip
+) -> BenchDiff:  # fmt: skip
     """B against A, row by row.
 
     A change is called only if it is beyond chance (corrected for the number of rows), beyond what the rows' own times
@@ -131,14 +131,14 @@ def compare(
     judged = verdict.compare_many(times, smallest=floor, share_of_errors=share_of_errors) if times else {}
     changes = [_change(x, y, judged.get(str(i))) for i, (x, y) in enumerate(pairs)]
     changes.sort(key=lambda c: (_ORDER.index(c.call), -abs(c.relative or 0.0)))
-    return BenchComparison(tuple(changes), floor, tuple(_notes(a, b)), *names)
+    return BenchDiff(tuple(changes), floor, tuple(_notes(a, b)), *names)
 
 
-def compare_files(a: str | Path, b: str | Path, *, smallest: float = 0.02) -> BenchComparison:
-    """`compare` for two files that `BenchResult.to_json` or `to_parquet` wrote."""
+def diff_benchmark_files(a: str | Path, b: str | Path, *, smallest: float = 0.02) -> BenchDiff:
+    """`diff_benchmarks` for two files that `BenchResult.to_json` or `to_parquet` wrote."""
     first, second = load_benchmark(a), load_benchmark(b)
     names = (Path(a).stem, Path(b).stem) if Path(a).stem != Path(b).stem else (str(a), str(b))
-    return compare(first, second, smallest=smallest, names=names)
+    return diff_benchmarks(first, second, smallest=smallest, names=names)
 
 
 def _pairs(a: BenchResult, b: BenchResult) -> Iterator[tuple[Row | None, Row | None]]:
@@ -153,7 +153,7 @@ def _pairs(a: BenchResult, b: BenchResult) -> Iterator[tuple[Row | None, Row | N
             yield (x[i] if i < len(x) else None), (y[i] if i < len(y) else None)
 
 
-def _change(a: Row | None, b: Row | None, found: verdict.Comparison | None) -> Change:
+def _change(a: Row | None, b: Row | None, found: verdict.Comparison | None) -> BenchChange:
     row = b if b is not None else a
     assert row is not None
     identity = {name: getattr(row, name) for name in _IDENTITY}
@@ -163,15 +163,15 @@ def _change(a: Row | None, b: Row | None, found: verdict.Comparison | None) -> C
     }
     if found is not None:
         call = {"higher": "slower", "lower": "faster"}.get(found.call, found.call)
-        return Change(
+        return BenchChange(
             **identity, **medians, call=call, why=found.why, relative=found.relative.estimate,
             low=found.relative.low, high=found.relative.high, p_value=found.p_value,
         )  # fmt: skip
     if a is None or b is None:
-        return Change(**identity, **medians, call="new" if a is None else "gone", why=row.status)
+        return BenchChange(**identity, **medians, call="new" if a is None else "gone", why=row.status)
     call = "broken" if a.status in MEASURED else "fixed" if b.status in MEASURED else "neither"
     worse = a if call == "fixed" else b
-    return Change(**identity, **medians, call=call, why=f"{worse.status}: {worse.reason}".rstrip(": "))
+    return BenchChange(**identity, **medians, call=call, why=f"{worse.status}: {worse.reason}".rstrip(": "))
 
 
 def _notes(a: BenchResult, b: BenchResult) -> Iterator[str]:

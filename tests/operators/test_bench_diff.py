@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from luxmeter.errors import UsageError
-from luxmeter.operators.compare import compare, compare_files
+from luxmeter.operators.diff import diff_benchmark_files, diff_benchmarks
 from luxmeter.operators.results import BenchResult, Row
 
 
@@ -45,7 +45,7 @@ B = BenchResult(
 
 
 def test_every_kind_of_change_is_called_by_its_name() -> None:
-    found = compare(A, B)
+    found = diff_benchmarks(A, B)
     calls = [(c.op, c.call) for c in found.changes]
     assert sorted(calls[7:9]) == [("same", "same"), ("twice", "same")]
     assert calls[:7] + calls[9:] == [
@@ -64,16 +64,17 @@ def test_noise_is_not_called_a_difference() -> None:
     """3 % more, with a floor of 5 % in one of them; and a lone pair of values."""
     loud = BenchResult((row("x", 10),), noise_floor=0.05)
     assert [
-        c.call for c in compare(loud, BenchResult((row("x", 10.3, seed=9),), noise_floor=0.01)).changes
+        c.call
+        for c in diff_benchmarks(loud, BenchResult((row("x", 10.3, seed=9),), noise_floor=0.01)).changes
     ] != ["slower"]
     few = BenchResult((row("x", 10, n=1),)), BenchResult((row("x", 20, n=1),))
-    [change] = compare(*few).changes
+    [change] = diff_benchmarks(*few).changes
     assert change.call == "unclear" and "cannot reach" in change.why
 
 
 def test_files_text_and_json(tmp_path: Path) -> None:
     a, b = A.to_json(tmp_path / "old.json"), B.to_parquet(tmp_path / "new.parquet")
-    found = compare_files(a, b)
+    found = diff_benchmark_files(a, b)
     text = str(found)
     assert "slower" in text and "+20." in text and "1 broken, 2 slower" in text
     assert "new takes" in text and "x the time of old" in text
@@ -83,13 +84,13 @@ def test_files_text_and_json(tmp_path: Path) -> None:
     assert len(told["changes"]) == 10 and told["a"] == "old"
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(UsageError, match="benchmark-damaged"):
-        compare_files(a, tmp_path / "x.json")
+        diff_benchmark_files(a, tmp_path / "x.json")
 
 
 def test_another_machine_is_pointed_out() -> None:
     other = BenchResult(
         B.rows, {"machine": {"processor": "y", "cores": 64}, "packages": {"torch": "2.12.0"}}, complete=False
     )
-    notes = "\n".join(compare(A, other).notes)
+    notes = "\n".join(diff_benchmarks(A, other).notes)
     assert "processor x and y" in notes and "cores 2 and 64" in notes and "no noise floor" in notes
     assert "stopped early" in notes

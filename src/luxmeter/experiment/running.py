@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from luxmeter.described import Kept
 from luxmeter.experiment.capture import redaction
-from luxmeter.files import read_json, write_json
-from luxmeter.store import Ending, RunWriter, announce
+from luxmeter.store import Ending, RunWriter
 
 if TYPE_CHECKING:
     from luxmeter.experiment.experiment import Experiment
@@ -83,14 +82,9 @@ def adopt(
     parent: str | None,
 ) -> None:
     """Give the run the name, parent and parameters of the program's own experiment; those `given` by the user stay."""
-    file = run.folder / "run.json"
-    before = read_json(file)
-    run.name = before["name"] if _named else name
-    write_json(file, {**before, "name": run.name, "parent": parent or before["parent"]})
+    run.rename(run.name if _named else name, parent=parent)
     if params is not None:
-        run.set_params(redaction.hide_params(Kept({**params, **given})))  # announces the run
-    else:
-        announce(run.folder.parent.parent, run.id)
+        run.set_params(redaction.hide_params(Kept({**params, **given})))
 
 
 # -- the end of the program ----------------------------------------------------------------------------------------

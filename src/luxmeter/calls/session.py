@@ -217,6 +217,7 @@ class Trace:
             "core": self._core.__name__.rpartition(".")[2],
             "cost": vars(self._cost),
             "setup_ns": self._setup_ns,
+            "hook_error": self._recorder.hook_error,
             "unlooked": self._words.unlooked,
             "remarks": self._remarks(),
             "spawned": self._patcher.spawned.n if self._patcher and self._patcher.spawned else 0,

@@ -134,7 +134,7 @@ def test_subprocesses_and_spawned_workers_join() -> None:
         "    subprocess.run([sys.executable, '-c', 'import torch; torch.ones(1).tan()'], check=True)\n"
         "    p = mp.get_context('spawn').Process(target=work, args=(2,)); p.start(); p.join(); sys.exit(p.exitcode)\n"
     )
-    variables = environment(Request(out=("kept",)), os.environ)
+    variables = environment(Request(keep=("kept",)), os.environ)
     done = run("s.py", **variables)
     assert done.returncode == 0, done.stderr
     assert counts("kept") == {"torch.ones": 2, "Tensor.tan": 1, "torch.zeros": 1, "Tensor.cos": 1}

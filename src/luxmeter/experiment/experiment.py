@@ -124,7 +124,7 @@ class Experiment:
         else:
             self._parts.clear()  # of a run before this one
         outer = running.claim()
-        if outer is not None and same_lab(self._options.lab, outer._lab):
+        if isinstance(outer, Experiment) and same_lab(self._options.lab, outer._lab):
             self._take_over(outer)
         else:
             if outer is not None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from luxmeter.errors import UsageError, suggestion
 
 T = TypeVar("T")
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path", type(None): "none",
+_CALLED = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path", type(None): "none",
           Sequence: "a list", Mapping: "a mapping", PathLike: "a path"}  # fmt: skip
 
 
@@ -69,10 +69,10 @@ class Option:
             return self.check.wanted
         if any(_fits(value, kind) for kind in self.types) or (self.read is not None and _is_text(value)):
             return ""
-        words = dict.fromkeys(
-            _WORDS.get(get_origin(k) or k, getattr(k, "__name__", str(k))) for k in self.types
+        called = dict.fromkeys(
+            _CALLED.get(get_origin(k) or k, getattr(k, "__name__", str(k))) for k in self.types
         )
-        return f"Give {' or '.join(words)}."
+        return f"Give {' or '.join(called)}."
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from luxmeter.calls.options import read_patterns as read_patterns
     from luxmeter.calls.patching.patcher import coverage as coverage
     from luxmeter.calls.processes import Token as Token
-    from luxmeter.calls.records import CallableWords as CallableWords
-    from luxmeter.calls.records import SignatureWords as SignatureWords
+    from luxmeter.calls.records import CallableNames as CallableNames
+    from luxmeter.calls.records import SignatureNames as SignatureNames
     from luxmeter.calls.result import TraceResult as TraceResult
     from luxmeter.calls.result import load_trace as load_trace
     from luxmeter.calls.session import Trace as Trace
@@ -71,8 +71,8 @@ __getattr__, __dir__, __all__ = door(
         "read_patterns": "options",
         "coverage": "patching.patcher",
         "Token": "processes",
-        "CallableWords": "records",
-        "SignatureWords": "records",
+        "CallableNames": "records",
+        "SignatureNames": "records",
         "TraceResult": "result",
         "load_trace": "result",
         "Trace": "session",

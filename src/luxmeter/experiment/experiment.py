@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
-from luxmeter import ranks
-from luxmeter.described import Kept, described, fields_of
+from luxmeter import ranks, scratch
+from luxmeter.described import DescribedMapping, described, fields_of
 from luxmeter.errors import UsageError
 from luxmeter.experiment import ending, running, signals
 from luxmeter.experiment.capture import redaction
 from luxmeter.experiment.capture.capture import Recording
 from luxmeter.experiment.capture.keycode import KeyCode, keycode_of
 from luxmeter.experiment.folder import ExperimentFolder, folder_of
-from luxmeter.experiment.lineage import forgiving, in_environment, note_child, parent_of, same_lab
+from luxmeter.experiment.lineage import forgiving, in_environment, note_child, outer_run, parent_of, same_lab
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
+from luxmeter.experiment.reproduce.handover import note_run
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
 from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, number_of, records
@@ -60,7 +60,7 @@ class Experiment:
         self._board: TensorBoardFiles | None = None
         self._lab: Lab | None = None
         self._ended: RunWriter | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: Path | None = None
         self._is_silent = False
         self._leave = contextlib.ExitStack()
         self._owner = 0
@@ -197,7 +197,13 @@ class Experiment:
             )
         return self._known_run().put_file(name or source.name, source) if self._writing("add_file") else None
 
-    def keycode(self, code: T | None = None) -> Any:
+    @overload
+    def keycode(self, code: None = None) -> Callable[[T], T]: ...
+
+    @overload
+    def keycode(self, code: T) -> T: ...
+
+    def keycode(self, code: T | None = None) -> T | Callable[[T], T]:
         """Keep this code by name: `@exp.keycode()` above a function or class, or `exp.keycode(module)`."""
         if code is None:
             return self._keep_code
@@ -212,8 +218,8 @@ class Experiment:
             self._folder = self._folder or ExperimentFolder(self._place)
             folder = self._folder.part(name)
         elif self._is_silent:
-            self._scratch = self._scratch or tempfile.TemporaryDirectory(prefix="luxmeter-part-")
-            folder = inside(Path(self._scratch.name), name)
+            self._scratch = self._scratch or scratch.make("part")
+            folder = inside(self._scratch, name)
         else:
             folder = inside(self._running("hold_exp_part").folder / records.FILES_FOLDER, name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -271,6 +277,8 @@ class Experiment:
         )
         self._lab, self._run = lab, run
         try:
+            if outer_run() is None:
+                note_run(run.folder, run.name)
             if parent is not None:
                 note_child(parent.folder, run.id)
             self._recording = Recording(run, options)
@@ -332,7 +340,7 @@ class Experiment:
             run, recording = self._run, self._recording
             self._is_silent = False
             if self._scratch is not None:
-                self._scratch.cleanup()
+                scratch.remove(self._scratch)
                 self._scratch = None
             if run is None or recording is None:
                 return
@@ -403,16 +411,16 @@ class Experiment:
             self._running(what)
 
 
-def plain_params(params: Any) -> Kept:
+def plain_params(params: Any) -> DescribedMapping:
     """Nested dicts of a Params, mapping, dataclass, pydantic model or argparse namespace, as they are kept.
 
     Values that JSON has no word for are described. In what kind of object the outermost names stood is not kept.
     """
     if params is None:
-        return Kept()
+        return DescribedMapping()
     fields = params if isinstance(params, Mapping) else fields_of(params)
     if fields is not None:
-        kept: Kept = described(fields)
+        kept: DescribedMapping = described(fields)
         return kept
     method = getattr(params, "to_dict", None)
     if callable(method) and not isinstance(params, type):

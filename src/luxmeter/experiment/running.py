@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from luxmeter.described import Kept
+from luxmeter.described import DescribedMapping
 from luxmeter.experiment.capture import redaction
 from luxmeter.store import Ending, RunWriter
 
@@ -100,7 +100,7 @@ def adopt(
     """Give the run the name, parent and parameters of the program's own experiment; those `given` by the user stay."""
     run.rename(run.name if _named else name, parent=parent)
     if params is not None:
-        run.set_params(redaction.hide_params(Kept({**params, **given})))
+        run.set_params(redaction.hide_params(DescribedMapping({**params, **given})))
 
 
 # -- the end of the program ----------------------------------------------------------------------------------------

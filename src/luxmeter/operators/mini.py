@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.isolate import Pool
-from luxmeter.operators.dtypes import dtype_named
+from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import Job, aten_kernel_jobs, onnx_kernel_jobs
 from luxmeter.operators.options import BenchOptions
@@ -162,7 +162,7 @@ def _configs(job_configs: Sequence[str | Sequence[str]]) -> list[tuple[str, str]
                 f"{pair!r} is no job configuration.",
                 'Write pairs such as ["fp16", "ort"] or ["fp32", "pt"].',
             )
-        dtype_named(pair[0])
+        float_dtype(pair[0])
     return [(pair[0], pair[1]) for pair in pairs]
 
 
@@ -207,7 +207,7 @@ def _source(model: Callable[..., Any]) -> str:
         ) from error
     kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
 
-    def kept(node: ast.stmt) -> bool:
+    def stays(node: ast.stmt) -> bool:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             try:
                 ast.literal_eval(node.value)  # DIM = 64: a constant that the class may use
@@ -216,7 +216,7 @@ def _source(model: Callable[..., Any]) -> str:
             return True
         return isinstance(node, kinds)
 
-    return "\n".join(ast.unparse(node) for node in tree.body if kept(node))
+    return "\n".join(ast.unparse(node) for node in tree.body if stays(node))
 
 
 def _check_names(

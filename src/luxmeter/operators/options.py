@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from luxmeter.isolate import Pool
 
 
-def _words(given: Any) -> Any:
+def _items(given: Any) -> Any:
     """`fp32,bf16` -> ["fp32", "bf16"]."""
     return [word.strip() for word in given.split(",") if word.strip()] if isinstance(given, str) else given
 
 
 def _numbers(given: Any) -> Any:
     """`1,2` -> [1, 2]."""
-    return [_whole(word, given) for word in _words(given)] if isinstance(given, str) else given
+    return [_whole(word, given) for word in _items(given)] if isinstance(given, str) else given
 
 
 def _whole(text: str, whole: str) -> int:
@@ -38,7 +38,7 @@ def _sizes(given: Any) -> Any:
     found = {}
     for text in [given] if isinstance(given, str) else given:
         name, _, sizes = text.partition("=")
-        if not name.strip() or not _words(sizes):
+        if not name.strip() or not _items(sizes):
             raise UsageError("bad-scale", f"{text!r} names no sizes.", "Write it as batch=1,2,4.")
         found[name.strip()] = _numbers(sizes)
     return found or None
@@ -69,9 +69,9 @@ def _interpreters(given: Any) -> Any:
 class BenchOptions:
     """How to benchmark."""
 
-    dtypes: Sequence[str] = option(("fp32",), "fp32,bf16,fp16,fp64 or recorded.", read=_words)
+    dtypes: Sequence[str] = option(("fp32",), "fp32,bf16,fp16,fp64 or recorded.", read=_items)
     backends: Sequence[str] = option(
-        ("eager",), "any of eager,compile,onnxruntime,mindspore and registered ones.", read=_words
+        ("eager",), "any of eager,compile,onnxruntime,mindspore and registered ones.", read=_items
     )
     scales: Mapping[str, Sequence[int]] | None = option(
         None,
@@ -87,7 +87,7 @@ class BenchOptions:
         many=True,
         flags="--dim",
     )
-    device: str | Sequence[str] = option("cpu", "cpu,cuda.", read=_words)
+    device: str | Sequence[str] = option("cpu", "cpu,cuda.", read=_items)
     threads: int | Sequence[int] = option(1, "Numbers of threads: 1,2.", read=_numbers)
     backward: bool = option(False, "Forward and backward.")
     kernels: bool = option(False, "Also a row for each kernel: of aten, and of ONNX Runtime.")

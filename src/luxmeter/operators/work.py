@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from luxmeter import environment
 from luxmeter.errors import UsageError
 from luxmeter.flops import cost_of, moved_bytes
+from luxmeter.nested import tensors_of
 from luxmeter.operators.agreeing import Judged, draws, judge, restorer
-from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward_of, tensors_of
+from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward_of
 from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.dtypes import for_cpu, in_dtype
 from luxmeter.operators.inputs import NOT_REPLAYABLE, Call, make_call
@@ -52,7 +53,7 @@ def bench_one(
         wait = _waiter(device)
         call = make_call(wanted, seed=seed, device=device)
         fitted = adapted(wanted) if torch.device(device).type != "cpu" else for_cpu(adapted(wanted))
-        if misfit := misfit_of(fitted, call):
+        if misfit := mismatch_of(fitted, call):
             return {"status": "unscaled", "reason": misfit}
         with torch.set_grad_enabled(backward):
             restore = restorer(call)
@@ -109,7 +110,7 @@ def bench_one(
     }
 
 
-def misfit_of(wanted: Case, call: Call) -> str:
+def mismatch_of(wanted: Case, call: Call) -> str:
     """How the tensors that would be measured differ from those asked for; empty if they do not."""
     asked = [str(t) for t in tensors_in(tuple(v for v in _values(wanted) if not isinstance(v, ModuleSpec)))]
     made = [str(t) for t in describe(call.args, call.kwargs).tensors()]

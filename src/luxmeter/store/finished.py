@@ -18,7 +18,7 @@ from luxmeter.files import read_json, write_file, write_json
 from luxmeter.store import layout
 from luxmeter.store.blobs import BlobPool
 from luxmeter.store.journal import announce
-from luxmeter.store.points import Dropped, Summary, dropped_words, to_batch, to_object_batch
+from luxmeter.store.points import Dropped, Summary, dropped_text, to_batch, to_object_batch
 from luxmeter.store.segments import SegmentWriter
 from luxmeter.store.values import Stored
 from luxmeter.store.writer import compact_run, identity_of, inside
@@ -94,7 +94,7 @@ def _build(folder: Path, run: FinishedRun, pool: BlobPool, *, marks: Any) -> Non
             writer.append(batch)
         writer.close()
     if dropped:
-        words = f"Of {run.name!r} {dropped_words(dropped)}."
+        words = f"Of {run.name!r} {dropped_text(dropped)}."
         warn_once("points-dropped", words, "All others are kept.", key=words)
     compact_run(folder)
     for name, content in run.files.items():

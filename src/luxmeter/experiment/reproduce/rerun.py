@@ -9,25 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from luxmeter import scratch
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.experiment import lineage
 from luxmeter.experiment.capture import redaction
 from luxmeter.experiment.capture.git import git_agrees, git_text
 from luxmeter.experiment.query import source_code
+from luxmeter.experiment.reproduce import handover
 from luxmeter.experiment.reproduce.entries import check_entries, is_control
 from luxmeter.experiment.reproduce.rollback import roll_back
-from luxmeter.experiment.seed import restored
-from luxmeter.store import Command, Lab, Run, inside, layout
+from luxmeter.store import Command, Lab, Run, inside
 
 # Variables of the run that decide numbers; everything else is this machine's own.
 _DECIDING = (
@@ -37,7 +35,7 @@ _DECIDING = (
 
 
 @dataclass(frozen=True)
-class Again:
+class Rerun:
     """What came of it. `run` is the new run; `folder` where the code lay (still there only if it was to be kept)."""
 
     run: Run
@@ -58,7 +56,7 @@ class Plan:
     by_luxmeter: bool  # the script knows nothing of us: `luxmeter run` keeps its run
 
 
-def run_again(
+def start_rerun(
     run: Run,
     lab: Lab,
     *,
@@ -68,7 +66,7 @@ def run_again(
     python: str = "",
     random_state: bool = True,
     quiet: bool = False,
-) -> Again:
+) -> Rerun:
     """Start it again and wait for its end. `arguments` replace those of the command; `folder` is kept, else a
     temporary one is made and removed; `links` are paths of the project (data) to be linked into it."""
     command = _startable(run)
@@ -80,10 +78,10 @@ def run_again(
                 parents=True, exist_ok=True
             )  # where it wrote to: git keeps no empty or ignored folder
         plan = make_plan(run, command, place, arguments)
-        words = _words(plan, run, place, python or sys.executable)
-        started_ns = time.time_ns()
-        returncode = _wait(words, plan.cwd, _variables(run, lab, place, random_state), quiet=quiet)
-        made = _child_of(run.id, lab, started_ns)
+        words = _command(plan, run, place, python or sys.executable)
+        with handover.handed_over(run, random_state=random_state) as file:
+            returncode = _wait(words, plan.cwd, _variables(run, lab, place, file), quiet=quiet)
+            made = handover.run_made(file, run.name)
         if made is None:
             raise StoreError(
                 "no-run-made",
@@ -92,7 +90,7 @@ def run_again(
             )
         code = run.snapshot
         left_out = tuple(code.git.get("left_out", ())) if code and code.git else ()
-        return Again(made, returncode, place, tuple(words), left_out)
+        return Rerun(made, returncode, place, tuple(words), left_out)
 
 
 @contextlib.contextmanager
@@ -109,7 +107,7 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
             f"There is something in {folder} already.",
             "Name a folder that is not there yet.",
         )
-    temporary = None if folder else Path(tempfile.mkdtemp(prefix="luxmeter-again-"))
+    temporary = None if folder else scratch.make("rerun")
     place = folder.absolute() if folder else (temporary or Path()) / _folder_name(code.root)
     tree = source_code.whole_tree(run)
     snapshot = str(code.git.get("snapshot", "")) if code.git else ""
@@ -139,7 +137,7 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
         if temporary is not None:
             if is_worktree and tree.repository is not None:
                 git_agrees(tree.repository, "worktree", "remove", "--force", "--force", str(place))
-            shutil.rmtree(temporary, ignore_errors=True)
+            scratch.remove(temporary)
 
 
 def _folder_name(root: str) -> str:
@@ -190,7 +188,7 @@ def _startable(run: Run) -> Command:
     return command
 
 
-def _words(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
+def _command(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
     hidden = [word for word in plan.argv if redaction.HIDDEN in word]
     if hidden:
         raise UsageError(
@@ -222,26 +220,24 @@ def _watched(run: Run, place: Path) -> list[str]:
     return [str(inside(place, folder)) if folder.parts else str(place) for folder in below]
 
 
-def _variables(run: Run, lab: Lab, place: Path, random_state: bool) -> dict[str, str]:
+def _variables(run: Run, lab: Lab, place: Path, order: Path) -> dict[str, str]:
     recorded = run.environment.get("variables", {})
     deciding = {
         name: str(recorded[name]) for name in _DECIDING if isinstance(recorded, Mapping) and name in recorded
     }
-    variables = {k: v for k, v in os.environ.items() if k not in _DECIDING and k != restored.VARIABLE}
+    # Its runs lie in none of ours.
+    variables = {k: v for k, v in os.environ.items() if k not in (*_DECIDING, lineage.VARIABLE)}
     code = run.snapshot
     # In front of everything: a project installed in place would otherwise give its present code, not the run's.
     paths = [str(place / root) for root in import_roots(list(code.files) if code else [])]
     paths += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    made = {
+    return {
         **variables,
         **deciding,
         "LUXMETER_HOME": str(lab.folder),
-        lineage.VARIABLE: str(run.folder),
+        handover.VARIABLE: str(order),
         "PYTHONPATH": os.pathsep.join(paths),
     }
-    if random_state:
-        made[restored.VARIABLE] = str(run.folder)
-    return made
 
 
 def _wait(words: list[str], cwd: Path, variables: dict[str, str], *, quiet: bool) -> int:
@@ -276,16 +272,6 @@ def _stderr() -> int | None:
         return sys.stderr.fileno()
     except (OSError, ValueError, AttributeError):
         return subprocess.DEVNULL  # a notebook's stream has no file: the output is in the new run's log
-
-
-def _child_of(parent: str, lab: Lab, started_ns: int) -> Run | None:
-    """The first run since then that names `parent` as its own."""
-    for head in reversed(lab.catalog.select_heads("", limit=200, archived=None)):
-        if head.created_ns >= started_ns and head.state != "damaged":
-            found = Run(lab.folder / layout.RUNS / head.id, lab.folder)
-            if found.identity.get("parent") == parent:
-                return found
-    return None
 
 
 def _link(run: Run, place: Path, name: str) -> None:

@@ -12,7 +12,7 @@ import typer
 from luxmeter.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
-    from luxmeter.model import Comparison, ModelCost
+    from luxmeter.model import ModelComparison, ModelCost
 
 
 def register(app: typer.Typer) -> None:
@@ -112,7 +112,7 @@ def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -
         _side_by_side(together)
 
 
-def _side_by_side(together: Comparison) -> None:
+def _side_by_side(together: ModelComparison) -> None:
     from luxmeter.render import Column, Table
 
     rows = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 from luxmeter.errors import UsageError, suggestion
 
 # Ending -> format; a longer ending stands before a shorter one that it ends with.
@@ -43,3 +46,31 @@ def trace_format_of(name: str, format: str | None = None) -> str:
         f"No format of a trace goes with the name {name!r}.",
         suggestion(ending, ENDINGS) or f"It knows the endings {', '.join(ENDINGS)}.",
     )
+
+
+def check_trace_output(out: str, *, totals: bool = False) -> None:
+    """Refuse, before anything runs, what no trace can be written to: a file by its ending, or a folder with something in it."""
+    path = Path(out)
+    if is_trace_file_name(out):
+        if trace_format_of(out) != "html" and totals:
+            raise UsageError(
+                "totals-in-file",
+                f"{out} would hold every call, and totals are kept without the calls.",
+                "Keep the folder or a page (-o calls.html), and write tables from the folder with --from and --by.",
+            )
+    elif path.is_dir() and any(path.iterdir()):
+        raise UsageError(
+            "trace-out-taken",
+            f"There is something in {out} already.",
+            "Give a folder that is not there yet.",
+        )
+    try:  # to ask for permission is not enough: root has it where nothing can be made
+        folder = path.parent if is_trace_file_name(out) else path
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+        if is_trace_file_name(out) and path.is_dir():
+            raise IsADirectoryError(f"{out} is a folder")
+    except OSError as error:
+        raise UsageError(
+            "trace-out-unwritable", f"{out} cannot be written: {error}.", "Give another place."
+        ) from error

@@ -21,12 +21,12 @@ _STOPPED = "stopped"
 def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
     """The trace's folder, made and written to; whether it is temporary."""
     run = active_run()
-    temporary = options.keep is None and run is None
+    temporary = options.folder is None and run is None
     try:
         if not temporary:
             scratch.remove_left()  # as making one does
-        if options.keep is not None:
-            folder = Path(options.keep)
+        if options.folder is not None:
+            folder = options.folder
             _refuse_taken(folder, place)
         elif run is not None:
             folder = _free_name(Path(run.folder) / "calls", options.name, place)
@@ -37,7 +37,7 @@ def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
     except OSError as error:
         raise TraceError(
             "trace-folder-unwritable",
-            f"The trace cannot be kept in {options.keep or 'a temporary folder'}: {error}.",
+            f"The trace cannot be kept in {options.folder or 'a temporary folder'}: {error}.",
             "Give a folder that can be written with keep=, or free some space.",
         ) from error
     return folder, temporary

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import pyarrow as pa
 
 from luxmeter import ranks
-from luxmeter.calls import cost, device, layout, processes
+from luxmeter.calls import cost, device, export, layout, processes
 from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.budget import Budget
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.decorator import F, traced
 from luxmeter.calls.describe import Names, describer
+from luxmeter.calls.formats import check_trace_output
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.sections import Section
@@ -121,6 +122,8 @@ class Trace:
 
     def _prepare(self) -> None:
         options = self.options  # all up to patching
+        for path in options.files:
+            check_trace_output(str(path), totals=options.totals)
         self._core, self._core_reason = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
         self._names = Names(arguments, describer(options.framework, facts=options.facts))
@@ -173,7 +176,7 @@ class Trace:
         return self._spill
 
     def stop(self) -> Trace:
-        """Stop recording, bind everything as it was, finish the files. A second stop does nothing."""
+        """Stop recording, bind everything as it was, write the files. A second stop does nothing."""
         global _active
         with _lock:
             if not self.running:
@@ -188,6 +191,8 @@ class Trace:
                 self._setup_ns += self._core.now_ns() - self._stopped_ns
                 self._finish()
         self._tell_trouble()
+        for path in [] if self._child else self.options.files:
+            export.write(self, path)
         return self
 
     def _finish(self) -> None:

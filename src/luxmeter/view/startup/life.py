@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO
 
@@ -17,9 +17,10 @@ from luxmeter import ranks
 from luxmeter.calls import (
     Token,
     Trace,
+    TraceOptions,
     TraceResult,
-    TraceSettings,
     active,
+    check_trace_output,
     export,
     is_trace_file_name,
     start,
@@ -27,7 +28,6 @@ from luxmeter.calls import (
 )
 from luxmeter.errors import LuxmeterError, TraceError, UsageError
 from luxmeter.render import terminal_width
-from luxmeter.view.outputs import check_output
 from luxmeter.view.script import end_as_interrupted
 from luxmeter.view.startup import PARENT, Request, exit_code, not_traced
 
@@ -68,16 +68,18 @@ def begin(request: Request) -> None:
     """Start a trace that ends, and speaks, when this process ends."""
     if active() is not None:
         return
-    folder, files = split_outputs(request)
+    for name in request.outputs:
+        if is_trace_file_name(name):
+            check_trace_output(name, totals=request.totals)
+    folder = request.folder if request.outputs else Path(f"{request.name}-trace")
     # Where a script changes its directory, the result still goes where it was asked for.
-    wanted = [path.absolute() for path in files]
-    for path in wanted:
-        check_output(str(path), totals=request.totals)
+    wanted = [path.absolute() for path in request.files]
     was_there = folder is not None and folder.is_dir()
     place = free_folder(folder).absolute() if folder else None
     try:
         with _or_nothing():
-            trace = start(**settings_of(request, place))
+            chosen = {f.name: getattr(request, f.name) for f in fields(TraceOptions)}
+            trace = start(**{**chosen, "keep": place})
     except BaseException:
         if folder is not None and place is not None:
             _empty(place, keep=was_there and place == folder.absolute())
@@ -138,29 +140,6 @@ def tell(
     for path in ([result.folder] if folder is not None else []) + files:
         stream.write(f"luxmeter: the trace is in {_near(path)}\n")
     stream.flush()
-
-
-def settings_of(request: Request, folder: Path | None) -> TraceSettings:
-    """The options of `lux.trace`."""
-    return TraceSettings(
-        inside=request.inside,
-        sync=request.sync,
-        totals=request.totals,
-        sample=request.every,
-        only=request.filter,
-        skip=request.skip,
-        keep=folder,
-        name=request.name,
-    )
-
-
-def split_outputs(request: Request) -> tuple[Path | None, list[Path]]:
-    """The folder to keep the trace in (None: only files are wanted) and the files to write."""
-    files = [Path(out) for out in request.out if is_trace_file_name(out)]
-    folders = [Path(out) for out in request.out if not is_trace_file_name(out)]
-    if not request.out:
-        folders = [Path(f"{request.name}-trace")]
-    return (folders[0] if folders else None), files
 
 
 def free_folder(folder: Path) -> Path:

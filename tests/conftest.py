@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import multiprocessing
 import os
 import shutil
 import signal

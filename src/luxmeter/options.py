@@ -29,10 +29,10 @@ class Check:
     least: float | None = None  # for a command line that says so in its help
 
 
-def at_least(least: float, wanted: str = "", *, or_none: bool = False) -> Check:
+def at_least(least: float, wanted: str = "") -> Check:
     """A number that is not smaller."""
     return Check(
-        lambda value: (value is None and or_none) or (_is_number(value) and value >= least),
+        lambda value: _is_number(value) and value >= least,
         wanted or f"Give {'1' if least == 1 else f'a number of {least:g}'} or more.",
         least,
     )

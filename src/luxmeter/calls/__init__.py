@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.options import read_patterns as read_patterns
     from luxmeter.calls.patching.patcher import coverage as coverage
     from luxmeter.calls.processes import Token as Token
+    from luxmeter.calls.reader import trace_title as trace_title
     from luxmeter.calls.records import CallableWords as CallableWords
     from luxmeter.calls.records import SignatureWords as SignatureWords
     from luxmeter.calls.result import TraceResult as TraceResult
@@ -69,6 +70,7 @@ __getattr__, __dir__, __all__ = door(
         "read_patterns": "options",
         "coverage": "patching.patcher",
         "Token": "processes",
+        "trace_title": "reader",
         "CallableWords": "records",
         "SignatureWords": "records",
         "TraceResult": "result",

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.model.export import title_of
 from luxmeter.model.inputs import CallArguments, arguments_for, batch_of, dtype_named
 from luxmeter.model.mismatch import explain
 from luxmeter.model.module_paths import every_place
@@ -20,6 +21,7 @@ from luxmeter.model.training import Later, TrainingStep
 from luxmeter.model.tree import module_rows, sums_of
 from luxmeter.model.watch import shapes_of, tensors_in
 from luxmeter.operators import without_collecting
+from luxmeter.store import put_result
 from luxmeter.supported import check_torch
 
 
@@ -49,6 +51,7 @@ def analyze(
     adds its state; `loss` turns the result into what backward starts from.
     `latency=True` measures forward passes in evaluation; `latency=[1, 8, 32]` for each of these batch sizes.
     The model, its gradients, hooks, buffers and mode, and the process's random state stay as they were.
+    Inside a run the result is put into it, with the training step counted.
     """
     check_torch()  # before an old one fails in the model, and the inputs are blamed
     started = time.perf_counter()
@@ -91,6 +94,7 @@ def analyze(
         outer = inner if isinstance(inner, _FunctionModel) else model
         cost = measured(cost, inner, outer, call, batch_sizes=sizes, dtype=wanted)
     cost.fill(seconds=time.perf_counter() - started)
+    put_result("model", title_of(cost), "model.json", cost.to_json)
     return cost
 
 

@@ -1,4 +1,4 @@
-"""A cost as JSON, CSV and DataFrame."""
+"""A cost as JSON (and back), CSV and DataFrame."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.model.records import FORMAT_VERSION, ModelCost, ModuleCost
+from luxmeter.render import amount
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_FORMAT = "luxmeter.model_cost"
 
 
 def as_dict(cost: ModelCost) -> dict[str, Any]:
@@ -24,7 +27,7 @@ def as_dict(cost: ModelCost) -> dict[str, Any]:
     totals = {
         name: getattr(cost, name) for name in ("weight_bytes", "activation_bytes", "peak_bytes", "intensity")
     }
-    return {"format": "luxmeter.model_cost", "format_version": FORMAT_VERSION, **plain, **totals}
+    return {"format": _FORMAT, "format_version": FORMAT_VERSION, **plain, **totals}
 
 
 def _lists(value: Any) -> Any:
@@ -37,6 +40,32 @@ def _lists(value: Any) -> Any:
 def as_json(cost: ModelCost, path: str | Path | None, *, indent: int | None = 2) -> str:
     """JSON text, also written to `path`."""
     return written(json.dumps(as_dict(cost), indent=indent, default=str), path)
+
+
+def load_cost(path: str | Path) -> ModelCost:
+    """What `ModelCost.to_json` wrote."""
+    from pydantic import TypeAdapter
+
+    try:
+        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        if said["format"] != _FORMAT or said["format_version"] > FORMAT_VERSION:
+            raise ValueError(f"it is {said['format']!r}, version {said['format_version']!r}")
+        return TypeAdapter(ModelCost).validate_python(said)
+    except OSError as error:
+        raise UsageError("cost-unreadable", f"{path} cannot be read: {error}.", "Check the path.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            "cost-damaged",
+            f"{path} is no model's cost: {' '.join(str(error).split())[:200]}.",
+            "Give a file that ModelCost.to_json wrote.",
+        ) from error
+
+
+def title_of(cost: ModelCost) -> str:
+    """A cost in a line; nothing is counted for it."""
+    shapes = ", ".join("x".join(map(str, shape)) for shape in cost.input_shapes)
+    said = f"{cost.name}: {amount(cost.params)} parameters, {amount(cost.macs)} MACs"
+    return f"{said} for {shapes} in {cost.dtype}"
 
 
 _LISTS = ("input_shapes", "output_shapes")

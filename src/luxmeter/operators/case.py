@@ -83,8 +83,7 @@ class Operators:
 
         found = operators_of(trace)
         found = found.with_backward() if backward else found
-        put_result("ops", found.title, "ops.jsonl", found.save)
-        return found
+        return put_operators(found)
 
     def with_backward(self, *, seed: int = 0) -> Operators:
         """These and, behind them, the aten operators that their backward passes run (found by replaying each)."""
@@ -189,6 +188,12 @@ class Operators:
         lines = [json.dumps(head), *(json.dumps(case_to_json(case), allow_nan=False) for case in self)]
         write_file(path, ("\n".join(lines) + "\n").encode())
         return path
+
+
+def put_operators(found: Operators) -> Operators:
+    """The operators, put into the run that they were extracted in."""
+    put_result("ops", found.title, "ops.jsonl", found.save)
+    return found
 
 
 def load_operators(path: str | Path) -> Operators:

@@ -266,7 +266,9 @@ class BenchResult:
         for name in ("dtype", "backend", "device"):
             how.append(", ".join(dict.fromkeys(str(getattr(row, name)) for row in self.rows)))
         failed = sum(row.status not in MEASURED for row in self.rows)
-        said = [f"{len(self)} rows, {ops} operator{'s' * (ops != 1)} in {how[0]} on {how[1]} ({how[2]})"]
+        said = [
+            f"{len(self)} row{'s' * (len(self) != 1)}, {ops} operator{'s' * (ops != 1)} in {how[0]} on {how[1]} ({how[2]})"
+        ]
         said += [f"{failed} not measured"] if failed else []
         said += [] if self.complete else ["stopped early"]
         return ", ".join(said)

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from luxmeter import ranks
 from luxmeter.by_name import by_name
-from luxmeter.errors import LuxmeterError, StoreError, UsageError, warn_once
+from luxmeter.errors import LuxmeterError, StoreError, UsageError, suggestion, warn_once
 from luxmeter.files import read_json, write_json
 from luxmeter.store import layout
 from luxmeter.store.active import active_run
@@ -99,7 +99,9 @@ def results_of(run_folder: Path, kind: str = "") -> list[Result]:
     """The results in a run's folder, of one kind or of all, each kind's in the order they were made."""
     if kind and kind not in KINDS:
         raise UsageError(
-            "result-kind", f"There is no kind of result {kind!r}.", f"Use one of {', '.join(KINDS)}."
+            "result-kind",
+            f"A run holds no {kind!r}.",
+            suggestion(kind, KINDS) or f"It may hold {', '.join(KINDS)}.",
         )
     found: list[Result] = []
     for one in (kind,) if kind else KINDS:
@@ -233,7 +235,7 @@ def _numbered(made: Path, place: Path) -> Path:
         number += 1
         target = place / f"{number:04}"
         try:
-            os.rename(made, target)
+            made.rename(target)
             return target
         except OSError:
             if not target.exists():

@@ -12,6 +12,7 @@ from luxmeter.errors import UsageError
 
 if TYPE_CHECKING:
     from luxmeter.operators import BenchResult
+    from luxmeter.store import Run
 
 _SPECS = (".yaml", ".yml", ".toml")
 _EXAMPLE = (
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
     def bench(
         sources: list[str] = typer.Argument(
             metavar="OPS...",
-            help="An operators file, a trace, or what luxmeter ops reads; or a mini-model's .yaml or .toml.",
+            help="An operators file, a trace (RUN/trace, latest), RUN/ops, or what luxmeter ops reads; or a mini-model's .yaml or .toml.",
         ),
         dtypes: str = typer.Option("", "--dtypes", help="fp32,bf16,fp16,fp64 or recorded.  [default: fp32]"),
         backends: str = typer.Option(
@@ -72,11 +73,17 @@ def register(app: typer.Typer) -> None:
             "--out",
             help="Write .csv, .json, .parquet, or a picture: .png, .svg. Repeat for several.",
         ),
+        into: str = typer.Option(
+            "", "--into", metavar="RUN", help="Put the result into this run: RUN/bench."
+        ),
         plot: str = typer.Option("", "--plot", help="Which picture: scaling or speedup."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Measure operators, or a mini-model, at other sizes, in other dtypes, on other backends. Ctrl-C keeps what is done."""
+        from luxmeter.view.named import run_for
+
         _check_outputs(out, plot)
+        run = run_for(into)
         if any(Path(s).suffix.lower() in _SPECS for s in sources):
             chosen_here = {"--scale": scale, "--dim": names, "--dtypes": dtypes, "--backends": backends, "--name": name,
                            "--module": module, "--top": top, "--backward": backward,
@@ -100,12 +107,18 @@ def register(app: typer.Typer) -> None:
                 backward=backward, kernels=kernels, budget_s=budget, target_ci=target, timeout_s=timeout, seed=seed,
                 python=_interpreters(python), resume=resume,
             )  # fmt: skip
-        _finish(result, out, plot=plot, as_json=as_json, resume=resume)
+        _finish(result, out, run, plot=plot, as_json=as_json, resume=resume)
 
 
-def _finish(result: BenchResult, out: list[Path], *, plot: str, as_json: bool, resume: Path | None) -> None:
+def _finish(
+    result: BenchResult, out: list[Path], run: Run | None, *, plot: str, as_json: bool, resume: Path | None
+) -> None:
+    from luxmeter.operators import put_benchmark
     from luxmeter.render import print_json
+    from luxmeter.view.named import into_run
 
+    with into_run(run):
+        put_benchmark(result)
     for path in out:
         result.plot(path, kind=plot) if path.suffix.lower() in (".png", ".svg") else result.to_file(path)
         sys.stderr.write(f"wrote {path}\n")

@@ -23,7 +23,7 @@ import os, sys, threading
 import torch
 left = [type(f).__module__ for f in sys.meta_path if type(f).__module__.startswith("luxmeter")]
 left += [t.name for t in threading.enumerate()[1:]] + [v for v in os.environ if v.endswith("_PARENT") and {own_parent}]
-if "luxmeter.calls" in sys.modules:
+if "luxmeter.calls.session" in sys.modules:
     from luxmeter.calls import active
     from luxmeter.calls.patching import patcher
     left += [x for x in (active(), patcher.installed()) if x is not None]

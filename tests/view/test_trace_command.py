@@ -74,9 +74,9 @@ torch.ones(3).sum()
 @pytest.mark.parametrize(
     ("module", "owner", "name"),
     [
-        ("spill", "module", "_write_parquet"),
-        ("spill", "module.Spill", "_take"),
-        ("results", "module.TraceResult", "table"),
+        ("writer", "module", "_write_parquet"),
+        ("writer", "module.Spill", "_take"),
+        ("result", "module.TraceResult", "table"),
     ],
 )
 def test_a_trace_that_failed_is_told_by_the_exit_code(module: str, owner: str, name: str) -> None:
@@ -90,7 +90,7 @@ def test_a_trace_that_failed_is_told_by_the_exit_code(module: str, owner: str, n
 
 
 def test_a_program_that_failed_itself_keeps_its_exit_code() -> None:
-    Path("s.py").write_text(FAILING.format(module="spill", owner="module.Spill", name="_take", end="1 / 0"))
+    Path("s.py").write_text(FAILING.format(module="writer", owner="module.Spill", name="_take", end="1 / 0"))
     traced = luxmeter("trace", "s.py")
     assert traced.returncode == 1
     assert "ZeroDivisionError" in traced.stderr and "2 calls lost: RuntimeError: a fault" in traced.stderr

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.formats import trace_format_of as trace_format_of
     from luxmeter.calls.frameworks import has_mindspore as has_mindspore
     from luxmeter.calls.frameworks import import_mindspore as import_mindspore
+    from luxmeter.calls.layout import free_name as free_name
     from luxmeter.calls.listen import Heard as Heard
     from luxmeter.calls.listen import Listener as Listener
     from luxmeter.calls.options import TraceOptions as TraceOptions
@@ -63,6 +64,7 @@ __getattr__, __dir__, __all__ = door(
         "trace_format_of": "formats",
         "has_mindspore": "frameworks",
         "import_mindspore": "frameworks",
+        "free_name": "layout",
         "Heard": "listen",
         "Listener": "listen",
         "TraceOptions": "options",

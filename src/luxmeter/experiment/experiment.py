@@ -24,7 +24,7 @@ from luxmeter.experiment.lineage import forgiving, in_environment, note_child, p
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
-from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, records
+from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, records
 
 T = TypeVar("T")
 _NOTHING = object()
@@ -250,7 +250,8 @@ class Experiment:
         self._leave.close()
         self._recording.stop([])
         run.finish()
-        shutil.rmtree(run.folder, ignore_errors=True)
+        if not (run.folder / layout.CALLS).exists():  # a trace that goes on: then it keeps its run
+            shutil.rmtree(run.folder, ignore_errors=True)
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from luxmeter.store import records as records
     from luxmeter.store.active import activate as activate
     from luxmeter.store.active import active_run as active_run
+    from luxmeter.store.active import runs_begun_here as runs_begun_here
     from luxmeter.store.blobs import blob_path as blob_path
     from luxmeter.store.catalog import row_of as row_of
     from luxmeter.store.checked import STATES as STATES
@@ -78,6 +79,7 @@ __getattr__, __dir__, __all__ = door(
     {
         "activate": "active",
         "active_run": "active",
+        "runs_begun_here": "active",
         "blob_path": "blobs",
         "row_of": "catalog",
         "STATES": "checked",

@@ -63,9 +63,10 @@ def named_trace(reference: str) -> Path | None:
     if latest and not Path(reference).exists() and find_lab().exists:
         with contextlib.suppress(StoreError):
             return open_lab(create=False).find_trace(reference).folder
-    found = named(reference)
-    if found.run is not None and found.kind == "run":
-        made = results_of(found.run.folder, "trace")
+    path = Path(reference)
+    found = Named("run", path) if path.is_dir() and not (path / "trace.json").is_file() else named(reference)
+    if found.kind == "run":
+        made = results_of(found.path, "trace")
         return made[-1].folder if made else None
     return found.path if found.kind == "trace" else None
 

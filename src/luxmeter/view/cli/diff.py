@@ -52,7 +52,8 @@ def register(app: typer.Typer) -> None:
         how = _How(by=by, smallest=smallest, top=top, show_all=show_all)
         if what not in ("", "runs", "traces"):
             raise UsageError("diff-what", f"--what {what} is unknown.", "Use --what runs or --what traces.")
-        if what == "traces":
+        is_trace = [(Path(reference) / "trace.json").is_file() for reference in (a, b)]
+        if what == "traces" or (not what and any(is_trace)):
             _diff_one("trace", _trace_of(a), _trace_of(b), how, as_json=as_json)
             return
         one, two = named(a), named(b)

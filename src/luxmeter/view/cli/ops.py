@@ -87,7 +87,7 @@ def operators_from(source: str) -> Operators:
 def _found(source: str) -> Path:
     """The folder of the trace, or of the last one of the run, that `source` names; or the file of a run's operators."""
     from luxmeter.store import results_of, split_name
-    from luxmeter.view.named import named, named_trace
+    from luxmeter.view.named import Named, named, named_trace
 
     path = Path(source)
     is_name = split_name(source) is not None or path.exists()
@@ -98,8 +98,8 @@ def _found(source: str) -> Path:
     trace = named_trace(source)
     if trace is not None:
         return trace
-    found = named(source)
-    held = results_of(found.run.folder, "ops") if found.run is not None else []
+    found = Named("run", path) if path.is_dir() else named(source)
+    held = results_of(found.path, "ops") if found.kind == "run" else []
     if held or found.kind == "ops":
         return held[-1].path if held else found.path
     raise UsageError(

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command(
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-        epilog="Example: luxmeter trace -o calls.html train.py --epochs 1; later: luxmeter trace --from train-trace -o calls.csv",
+        epilog="Example: luxmeter trace -o calls.html train.py --epochs 1; later: luxmeter trace --from latest -o calls.csv",
     )
     def trace(
         command: list[str] | None = typer.Argument(
@@ -43,8 +43,9 @@ def register(app: typer.Typer) -> None:
             None,
             "-o",
             "--out",
-            help="A folder for the trace, or a file: .html .csv .json .parquet .perfetto.json .folded",
+            help="A folder for the trace, or a file: .html .csv .json .parquet .perfetto.json .folded  [default: the run, or the lab]",
         ),
+        into: str = typer.Option("", "--into", metavar="RUN", help="Put the trace into this run: RUN/trace."),
         top: int = typer.Option(20, "--top", min=1, help="Rows of the table at the end."),
         show_env: bool = typer.Option(
             False, "--env", help="Print the variables that trace any program started with them."
@@ -64,10 +65,10 @@ def register(app: typer.Typer) -> None:
         """Run a script and time every torch call it makes. Ends with the hottest calls and where the result lies."""
         words = list(command or ())
         _check_options(words)
-        name = program_name(words, module)
+        name = program_name(words, module) if words or module else ""
         request = Request(
             inside=inside, sync=sync, totals=totals, every=every, filter=_readable(only), skip=_readable(skip),
-            out=tuple(out or ()), top=top, coverage=coverage, strict=not show_env, name=name,
+            out=tuple(out or ()), top=top, coverage=coverage, strict=not show_env, name=name, into=_run_folder(into),
         )  # fmt: skip
         if saved:
             _check_nothing_runs(request, words, module, show_env=show_env)
@@ -82,9 +83,9 @@ def register(app: typer.Typer) -> None:
                 "Trace first, then luxmeter trace --from FOLDER.",
             )
         program = checked_program(words, module) if (words or module) and not show_env else []
-        _check_outputs(request)
+        check_outputs(request)
         if not show_env:  # those may be for another Python
-            _check_frameworks()
+            check_frameworks()
         if show_env:
             _print_variables(request)
         elif not program:
@@ -99,7 +100,15 @@ def register(app: typer.Typer) -> None:
             become(program, environment(request, os.environ))
 
 
-def _check_frameworks() -> None:
+def _run_folder(into: str) -> str:
+    if not into:
+        return ""
+    from luxmeter.experiment import find_run
+
+    return str(find_run(into).folder.absolute())
+
+
+def check_frameworks() -> None:
     """Without torch and MindSpore no program could make a call that is timed."""
     if not has_torch():
         from luxmeter.calls import has_mindspore
@@ -108,7 +117,7 @@ def _check_frameworks() -> None:
             raise needs_torch("A trace of anything but MindSpore")
 
 
-_OPTIONS = ("-m", "--inside", "--sync", "--every", "--filter", "--skip", "--totals", "--coverage", "--out", "--top", "--env",
+_OPTIONS = ("-m", "--inside", "--sync", "--every", "--filter", "--skip", "--totals", "--coverage", "--out", "--into", "--top", "--env",
             "--from", "--window", "--depth", "--by", "--json", "--help")  # fmt: skip
 
 
@@ -128,7 +137,7 @@ def _check_nothing_runs(request: Request, words: list[str], module: str, *, show
     given = {
         "a script": words, "-m": module, "--env": show_env, "--inside": request.inside, "--sync": request.sync,
         "--every": request.every > 1, "--filter": request.filter, "--skip": request.skip,
-        "--totals": request.totals, "--coverage": request.coverage,
+        "--totals": request.totals, "--coverage": request.coverage, "--into": request.into,
     }  # fmt: skip
     useless = [name for name, value in given.items() if value]
     if useless:
@@ -154,7 +163,7 @@ def _readable(patterns: list[str] | None) -> tuple[str, ...]:
     return read_patterns(patterns or ())
 
 
-def _check_outputs(request: Request) -> None:
+def check_outputs(request: Request) -> None:
     """Refuse what cannot be written before the script has run for an hour."""
     from luxmeter.calls import is_trace_file_name
     from luxmeter.view.outputs import check_output
@@ -165,6 +174,12 @@ def _check_outputs(request: Request) -> None:
             "two-trace-folders",
             f"-o names {len(folders)} folders.",
             "Give one folder, and files as you like.",
+        )
+    if folders and request.into:
+        raise UsageError(
+            "two-trace-folders",
+            f"The trace is to go to {folders[0]} and into a run.",
+            "Leave out -o or --into; files (-o calls.html) go with both.",
         )
     for out in request.out:
         check_output(out, totals=request.totals)

@@ -11,13 +11,14 @@ Child processes inherit the variable and join the trace of their parent.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -51,21 +52,22 @@ class Request:
     coverage: bool = False
     quiet: bool = False
     strict: bool = False  # end the program when tracing cannot begin
-    name: str = field(default="luxmeter")  # of the folder, when none is given
+    name: str = ""  # of the trace; else the program's
+    into: str = ""  # the folder of a run to put the trace into
 
     def text(self) -> str:
         """The variable's value."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
-def read_request(text: str) -> Request | None:
-    """`1`, a folder or file, or `inside=true every=10 out=calls.html`; None when it says no."""
+def read_request(text: str, *, called: str = VARIABLE) -> Request | None:
+    """`1`, a folder or file, or `inside=true every=10 out=calls.html`; None when it says no. `called`: who says it."""
     if text.strip().lower() in OFF:
         return None
     if text.strip().lower() in ("1", "yes", "on", "true"):
         return Request()
     if text.lstrip().startswith("{"):
-        return _checked(_settings_in(text))
+        return _checked(_settings_in(text), called)
     parts = shlex.split(text)
     if all("=" not in part for part in parts):
         return Request(out=tuple(parts))
@@ -75,7 +77,7 @@ def read_request(text: str) -> Request | None:
         if not equals:
             name, value = "out", part
         found[name] = [*found[name], value] if name in found and name in _LISTS else _value(name, value)
-    return _checked(found)
+    return _checked(found, called)
 
 
 _LISTS = ("filter", "skip", "out")
@@ -96,23 +98,23 @@ def _settings_in(text: str) -> dict[str, Any]:
 def _value(name: str, text: str) -> Any:
     from luxmeter.literal import parse
 
-    return [text] if name in _LISTS else text if name == "name" else parse(text)
+    return [text] if name in _LISTS else text if name in ("name", "into") else parse(text)
 
 
-def _checked(found: Mapping[str, Any]) -> Request:
+def _checked(found: Mapping[str, Any], called: str) -> Request:
     known = {f.name: f.type for f in fields(Request)}
     for name, value in found.items():
         if name not in known:
             raise UsageError(
                 "unknown-trace-variable",
-                f"{VARIABLE} cannot set {name!r}.",
+                f"{called} cannot set {name!r}.",
                 suggestion(name, known) or f"It knows {', '.join(known)}.",
             )
         counted = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         good = {"bool": isinstance(value, bool), "int": counted, "str": isinstance(value, str)}
         if not good.get(str(known[name]), isinstance(value, list)):
             wanted = {"bool": "true or false", "int": "a number of 1 or more"}.get(str(known[name]), "a list")
-            raise UsageError("bad-trace-variable", f"{VARIABLE} has {name}={value!r}.", f"It takes {wanted}.")
+            raise UsageError("bad-trace-variable", f"{called} has {name}={value!r}.", f"It takes {wanted}.")
     made: dict[str, Any] = {name: tuple(value) if name in _LISTS else value for name, value in found.items()}
     return Request(**made)
 
@@ -162,6 +164,9 @@ def begin() -> None:
 def _begin(request: Request) -> None:
     if request.strict:
         exit_code.prepare()
+    atexit.register(
+        _speak
+    )  # this early, to be called late: what is said of the trace is no output of the program's run
     if any(name in sys.modules for name in _FRAMEWORKS):
         start_now(request)
         return
@@ -173,6 +178,12 @@ def _begin(request: Request) -> None:
         start_now(request)
 
     waiting = [call_after_import(name, start_once) for name in _FRAMEWORKS]
+
+
+def _speak() -> None:
+    life = sys.modules.get("luxmeter.view.startup.life")
+    if life is not None:
+        life.speak()
 
 
 def start_now(request: Request) -> None:

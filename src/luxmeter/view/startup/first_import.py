@@ -10,9 +10,13 @@ from typing import Any
 
 
 def call_after_import(package: str, work: Callable[[], None]) -> Callable[[], None]:
-    """Call `work` once, at the end of the first import of `package`; what is given back calls it off."""
+    """Call `work` once, at the end of the first import of `package`; what is given back calls it off.
+
+    Who asked last is called first: a trace, asked for when Python starts, does not see what others of ours do then.
+    """
     finder = _Finder(package, work)
-    sys.meta_path.insert(0, finder)
+    before = [place for place, other in enumerate(sys.meta_path) if isinstance(other, _Finder)]
+    sys.meta_path.insert(before[-1] + 1 if before else 0, finder)
     return finder.cancel
 
 

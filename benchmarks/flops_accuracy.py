@@ -237,7 +237,7 @@ def speed(rounds: int = 15) -> dict[str, float]:
         ),
         "luxmeter": lambda: lux.analyze(without_data, input_size=size),
         "luxmeter, weights with data": lambda: lux.analyze(model, input_size=size),
-        "luxmeter, training too": lambda: lux.analyze(without_data, input_size=size).backward_flops,
+        "luxmeter, training too": lambda: lux.analyze(without_data, input_size=size, backward=True),
     }
     cpu: dict[str, list[float]] = defaultdict(list)
     wall: dict[str, list[float]] = defaultdict(list)

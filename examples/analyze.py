@@ -9,7 +9,7 @@ net = nn.Sequential(
     nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
     nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
 )  # fmt: skip
-cost = lux.analyze(net, input_size=(8, 3, 32, 32))
+cost = lux.analyze(net, input_size=(8, 3, 32, 32), backward=True)  # with a training step
 print(cost)
 
 # A convolution meets its 3*16*3*3 weights at each of 32*32 positions of 8 images.
@@ -35,6 +35,7 @@ class Block(nn.Module):
 with torch.device("meta"):  # no memory is used
     large = nn.Sequential(nn.Embedding(50_000, 4096), *(Block(4096, 4 * 4096) for _ in range(40)))
 cost = lux.analyze(large, input_size="1,2048:int64", dtype="bfloat16", optimizer="adamw")
+cost = cost.with_training()  # the same, later
 print(
     f"{cost.params / 1e9:.1f} billion parameters, training needs {cost.memory.training_peak_bytes / 2**30:.0f} GiB"
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import luxmeter as lux
-from luxmeter.operators.diff import diff_benchmark_files
+from luxmeter.operators import diff_benchmark_files
 
 with lux.trace() as t:
     torch.mm(torch.rand(96, 96), torch.rand(96, 96))

@@ -15,7 +15,7 @@ from torch import nn
 import luxmeter as lux
 from luxmeter.calls import export
 from luxmeter.environment import collect
-from luxmeter.operators.extract import operators_of
+from luxmeter.operators import operators_of
 from luxmeter.store import Lab, activate
 
 console = Console()
@@ -78,7 +78,7 @@ def main() -> None:
     layers = operators_of(trace).filter(name="torch.nn.*").top(2)
     print(lux.bench(layers, scales={"batch": [1, 64]}, dtypes=["fp32", "bf16"], budget_s=10))
     console.rule("4. what the model costs")
-    print(lux.analyze(model, torch.zeros(1, 64)))
+    print(lux.analyze(model, torch.zeros(1, 64), backward=True))
     console.rule("5. every run of this folder")
     for other in lab.runs(sort="-metric.accuracy", limit=5):
         console.print(f"{other.id}  accuracy {other.metrics['accuracy']['last']:.3f}  {other.params}")

@@ -5,10 +5,10 @@ import random
 import tempfile
 from pathlib import Path
 
-from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles, import_tensorboard, scalars
-from luxmeter.render.spark import sparkline
+from luxmeter.experiment import TensorBoardFiles, import_tensorboard, scalars
+from luxmeter.render import sparkline
 from luxmeter.store import Lab
-from luxmeter.view.pages.plots import parallel, plot, plot_tensorboard
+from luxmeter.view import parallel, plot, plot_tensorboard
 
 with tempfile.TemporaryDirectory() as folder:
     place = Path(folder)

@@ -5,8 +5,7 @@ import tempfile
 import torch
 
 import luxmeter as lux
-from luxmeter.experiment.compare.repeat_tables import repeat_table, variant_table
-from luxmeter.experiment.compare.repeats import compare_groups, find_repeats
+from luxmeter.experiment import compare_groups, find_repeats, repeat_table, variant_table
 from luxmeter.store import Lab
 
 torch.set_num_threads(1)  # the model is small

@@ -4,7 +4,7 @@ import os
 import tempfile
 
 import luxmeter as lux
-from luxmeter.experiment.query.runs import C
+from luxmeter.experiment import C
 
 os.environ["LUXMETER_HOME"] = tempfile.mkdtemp()  # a lab for this example; without it the project's own
 

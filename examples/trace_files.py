@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 import luxmeter as lux
-from luxmeter.calls import export
-from luxmeter.calls.window import Window
+from luxmeter.calls import Window, export
 
 torch.set_num_threads(1)
 net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))

@@ -2,9 +2,8 @@
 
 import torch
 
+from luxmeter.model import grad_norm_score, naswot_score, synflow_score, zen_score
 from luxmeter.model.plainnet import PlainNet
-from luxmeter.model.scores import grad_norm_score, naswot_score, synflow_score
-from luxmeter.model.zen import zen_score
 
 torch.set_num_threads(1)
 shallow = PlainNet("SuperConvK3BNRELU(3,16,1,1)SuperResK3K3(16,32,2,16,1)", num_classes=10)

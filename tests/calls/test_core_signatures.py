@@ -241,8 +241,12 @@ def test_a_description_that_fails_harms_no_call(core):
 
     recorder = core.Recorder(on_signature=fail)
     recorder.start()
+    assert recorder.hook_error == ""
     assert recorder.wrap(len, recorder.add_callable("len"))([1]) == 1
     assert recorder.stats()["hook_errors"] == 1
+    assert recorder.hook_error == "RuntimeError: cannot describe"
+    recorder.after_fork()
+    assert (recorder.stats()["hook_errors"], recorder.hook_error) == (0, "")
 
 
 def test_hooks_do_not_record_what_they_call(core):

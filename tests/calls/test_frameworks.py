@@ -45,25 +45,51 @@ def test_several_may_wait_for_one_package(tmp_path, monkeypatch):
     import contextlib
     import sys
 
-    from luxmeter.calls.patching.imports import AsideImports
-    from luxmeter.view.startup.first_import import call_after_import
+    from luxmeter.calls.patching.imports import aside_imports
+    from luxmeter.import_hook import call_after_import
 
     (tmp_path / "awaited_package.py").write_text("x = 1")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     arrived: list[str] = []
     for number in range(2):
-        sys.meta_path.insert(
-            0,
-            AsideImports(
-                (),
-                contextlib.nullcontext,
-                ("awaited_package",),
-                lambda _, n=number: arrived.append(f"calls {n}"),
-            ),  # type: ignore[misc]
-        )
-        call_after_import("awaited_package", lambda n=number: arrived.append(f"view {n}"))  # type: ignore[misc]
+        aside_imports(
+            (),
+            contextlib.nullcontext,
+            ("awaited_package",),
+            lambda _, n=number: arrived.append(f"calls {n}"),  # type: ignore[misc]
+        ).put()
+        call_after_import(lambda n=number: arrived.append(f"view {n}"), "awaited_package", "os")  # type: ignore[misc]
     import awaited_package  # type: ignore[import-not-found]
 
     monkeypatch.delitem(sys.modules, "awaited_package")
     assert awaited_package.x == 1 and sorted(arrived) == ["calls 0", "calls 1", "view 0", "view 1"]
+    assert awaited_package.__spec__.loader is awaited_package.__loader__  # its own, and nothing of ours stays
+    assert not type(awaited_package.__loader__).__module__.startswith("luxmeter")
+
+
+def test_waiting_for_several_packages_is_over_with_the_first(tmp_path, monkeypatch):
+    import sys
+
+    from luxmeter.import_hook import call_after_import
+
+    for name in ("first_awaited", "second_awaited", "broken_awaited"):
+        (tmp_path / f"{name}.py").write_text("1 / 0" if name == "broken_awaited" else "x = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = list(sys.meta_path)
+    seen: list[str] = []
+    call_after_import(
+        lambda: seen.append(sys.modules["first_awaited"].x),
+        "broken_awaited",
+        "first_awaited",
+        "second_awaited",
+    )
+    call_off = call_after_import(lambda: seen.append("never"), "second_awaited")
+    with pytest.raises(ZeroDivisionError):  # it did not arrive
+        __import__("broken_awaited")
+    for name in ("first_awaited", "second_awaited"):
+        if name == "second_awaited":
+            assert call_off() is True and call_off() is False
+        __import__(name)
+        monkeypatch.delitem(sys.modules, name)
+    assert seen == [1] and sys.meta_path == before

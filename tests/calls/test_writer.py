@@ -211,7 +211,7 @@ def test_what_cannot_be_described_is_unknown_and_counted(
     (row,) = t.table("signature")
     assert row.n == 1
     assert [str(s) for _, s in t.result.signatures] == [str(Opaque("unknown"))]
-    assert t.result.notes() == ["1 times a call could not be described"]
+    assert t.result.notes() == ["1 times a call could not be described (RuntimeError: odd)"]
 
 
 def test_text_that_is_no_text(core_name: str) -> None:

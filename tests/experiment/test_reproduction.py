@@ -10,9 +10,18 @@ import pytest
 from made_runs import make_run
 
 from luxmeter.errors import StoreError, UsageError
+from luxmeter.experiment import lineage
+from luxmeter.experiment.reproduce import handover
 from luxmeter.experiment.reproduce.arguments import changed_arguments, split_changes, was_taken
 from luxmeter.experiment.reproduce.match import code_differs, match_points, match_runs
-from luxmeter.experiment.reproduce.rerun import _startable, _words, code_of, import_roots, make_plan
+from luxmeter.experiment.reproduce.rerun import (
+    _startable,
+    _words,
+    code_of,
+    import_roots,
+    make_plan,
+    run_again,
+)
 from luxmeter.store import Lab, records
 
 
@@ -199,3 +208,76 @@ def test_unknown_names_are_refused_with_a_suggestion() -> None:
 )  # fmt: skip
 def test_was_taken(value: Any, text: str, taken: bool) -> None:
     assert was_taken(value, text) is taken
+
+
+# -- which run it was -------------------------------------------------------------------------------------------------
+
+MANY = """
+import luxmeter as lux
+from luxmeter.store import Lab
+
+with lux.Experiment("mine", quiet=True, system_s=0) as exp:
+    exp.log("loss", 1.0, step=0)
+lab = Lab.open()
+for _ in range(201):  # others' runs, meanwhile
+    lab.create_run("other").finish()
+"""
+TWO = """
+import random, sys
+import luxmeter as lux
+
+for name in sys.argv[1:]:
+    with lux.Experiment(name, quiet=True, system_s=0) as exp:
+        exp.log("drawn", random.random(), step=0)  # without a seed
+"""
+NESTED = """
+import subprocess, sys
+import luxmeter as lux
+
+OTHER = "import luxmeter as lux; lux.Experiment('process', quiet=True, system_s=0).start_exp()"
+with lux.Experiment("outer", quiet=True, system_s=0, parent=sys.argv[1], lab=sys.argv[2]) as exp:
+    with lux.Experiment("inner", quiet=True, system_s=0, lab=sys.argv[2]):
+        pass
+    subprocess.run([sys.executable, "-c", OTHER], check=True)
+"""
+
+
+def test_the_run_is_found_however_many_others_were_made_meanwhile(lab: Lab, tmp_path: Path) -> None:
+    first = make_run(lab, "mine", code={"train.py": MANY}, root=tmp_path)
+    again = run_again(first, lab, quiet=True)
+    assert again.returncode == 0 and again.run.name == "mine" and again.run.id != first.id
+    assert again.run.identity["parent"] == first.id and len(lab.runs(limit=None)) == 203
+
+
+def test_of_two_runs_of_a_program_the_one_of_that_name_is_reproduced(lab: Lab, tmp_path: Path) -> None:
+    made = make_run(lab, "x", code={"train.py": TWO}, root=tmp_path, argv=("train.py", "one", "two"))
+    assert run_again(made, lab, quiet=True).run.name == "one"  # none is called x: the first
+    first = lab.find("two")
+    again = run_again(first, lab, quiet=True)
+    assert (again.run.name, again.run.identity["parent"]) == ("two", first.id)
+    assert match_runs(first, again.run).outcome == "bit by bit"
+    assert sorted(run.name for run in lab.runs()) == ["one", "one", "two", "two", "x"]
+    with pytest.raises(StoreError, match="no-run-made"):  # not one that was made before
+        run_again(first, lab, arguments=[], quiet=True)
+
+
+def test_a_run_with_a_parent_and_a_lab_of_its_own_is_found(lab: Lab, tmp_path: Path) -> None:
+    """Not the runs inside it, in its process or another."""
+    elsewhere = Lab.open(tmp_path / "elsewhere")
+    above = make_run(elsewhere, "above")
+    words = ("train.py", above.id, str(elsewhere.folder))
+    again = run_again(
+        make_run(lab, "no such", code={"train.py": NESTED}, root=tmp_path, argv=words), lab, quiet=True
+    )
+    assert again.run.name == "outer" and again.run.folder.is_relative_to(elsewhere.folder)
+    assert again.run.identity["parent"] == above.id
+    assert elsewhere.find("inner").identity["parent"] == again.run.id
+    assert lab.find("process").identity["parent"] == again.run.id
+
+
+def test_started_inside_a_run_it_is_no_part_of_that(lab: Lab, tmp_path: Path, monkeypatch: Any) -> None:
+    outer, first = make_run(lab), make_run(lab, "one", code={"train.py": TWO}, root=tmp_path)
+    monkeypatch.setenv(lineage.VARIABLE, str(outer.folder))
+    monkeypatch.setenv(handover.VARIABLE, str(tmp_path / "of another"))
+    again = run_again(first, lab, arguments=["one"], quiet=True)
+    assert again.run.identity["parent"] == first.id

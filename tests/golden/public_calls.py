@@ -107,7 +107,7 @@ def analyze(_: Bench) -> str:
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 10)
     )
-    cost = lux.analyze(net, input_size=(2, 3, 4, 4), optimizer="adam")
+    cost = lux.analyze(net, input_size=(2, 3, 4, 4), optimizer="adam", backward=True)
     bf16 = lux.analyze_model(net, input_size="2,3,4,4", dtype="bfloat16", backward=False)
     return f"{cost}\n" + _text(
         [cost.params, cost.macs, cost.flops, cost.backward_macs, cost.backward_flops, cost.weight_bytes, cost.unknown_ops,

@@ -185,3 +185,19 @@ def test_a_door_says_the_same_to_readers_and_to_python(path: Path) -> None:
     }
     assert names == typed
     assert all(getattr(importlib.import_module(room), name) is not None for name in names)
+
+
+# Packages with a door of their own.
+ALSO_FOR_USERS = ("classic", "experiment.integrations", "model.plainnet", "operators.counterparts")
+
+
+def test_users_come_through_the_doors() -> None:
+    root = Path(__file__).parents[2]
+    pages = [*root.glob("docs/*.md"), root / "README.md", *root.glob("examples/*.py")]
+    deep = {
+        f"{page.name}: {module}"
+        for page in pages
+        for module in re.findall(r"from luxmeter\.([a-z_.]+) import", page.read_text(encoding="utf-8"))
+        if "." in module and not module.startswith(ALSO_FOR_USERS)
+    }
+    assert len(pages) > 20 and deep == set()

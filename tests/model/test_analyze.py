@@ -22,7 +22,7 @@ for kind in (torch.optim.SGD, torch.optim.Adam):
 
 
 def test_a_network_by_hand():
-    cost = lux.analyze(mlp(), torch.randn(2, 16))
+    cost = lux.analyze(mlp(), torch.randn(2, 16), backward=True)
     assert cost.params == cost.trainable_params == 16 * 32 + 32 + 32 * 4 + 4
     assert cost.macs == 2 * (16 * 32 + 32 * 4)
     assert cost.flops == 2 * cost.macs + 2 * 32 + 2 * 32 + 2 * 4  # biases, relu
@@ -38,19 +38,23 @@ def test_a_network_by_hand():
 def test_backward_is_counted_not_guessed():
     """Frozen layers, a frozen input and recomputation all change it."""
     x = torch.randn(2, 16)
+
+    def backward_macs(model: nn.Module) -> int:
+        return lux.analyze(model, x, backward=True).backward_macs
+
     frozen = mlp()
     frozen[0].requires_grad_(False)
-    assert lux.analyze(frozen, x).backward_macs == 2 * 32 * 4
+    assert backward_macs(frozen) == 2 * 32 * 4
     again = Called(lambda net, x: checkpoint(net, x, use_reentrant=False), mlp())
-    assert lux.analyze(again, x).backward_macs > lux.analyze(mlp(), x).backward_macs
+    assert backward_macs(again) > backward_macs(mlp())
     x.requires_grad_()
-    assert lux.analyze(mlp(), x).backward_macs == 2 * lux.analyze(mlp(), x).macs
+    assert backward_macs(mlp()) == 2 * lux.analyze(mlp(), x).macs
     reentrant = Called(lambda net, x: checkpoint(net, x, use_reentrant=True), mlp())
-    assert lux.analyze(reentrant, x).backward_macs == 3 * lux.analyze(mlp(), x).macs
+    assert backward_macs(reentrant) == 3 * lux.analyze(mlp(), x).macs
 
 
 def test_backward_lands_in_the_module_that_caused_it():
-    cost = lux.analyze(mlp(), torch.randn(2, 16))
+    cost = lux.analyze(mlp(), torch.randn(2, 16), backward=True)
     assert cost.module("0").backward_macs == 2 * 16 * 32
     assert cost.module("2").backward_macs == 2 * (2 * 32 * 4)
     assert cost.module("").backward_flops == cost.backward_flops
@@ -58,7 +62,7 @@ def test_backward_lands_in_the_module_that_caused_it():
 
 
 def test_without_gradients_there_is_no_backward():
-    cost = lux.analyze(nn.Softmax(-1), torch.randn(2, 3))
+    cost = lux.analyze(nn.Softmax(-1), torch.randn(2, 3), backward=True)
     assert cost.backward_flops is None and cost.memory.training_peak_bytes is None
     assert "no result of the model has a gradient" in cost.notes[0]
     assert lux.analyze(mlp(), torch.randn(2, 16), backward=False).backward_flops is None
@@ -67,7 +71,7 @@ def test_without_gradients_there_is_no_backward():
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_memory_by_hand(device):
     """16 -> 32 -> relu -> 4 on a batch of 2, in float32."""
-    cost = lux.analyze(mlp(), torch.randn(2, 16), device=device, optimizer="adamw")
+    cost = lux.analyze(mlp(), torch.randn(2, 16), device=device, optimizer="adamw", backward=True)
     first, last = 2 * 32 * 4, 2 * 4 * 4
     memory = cost.memory
     assert memory.input_bytes == 2 * 16 * 4
@@ -247,7 +251,7 @@ def test_a_loss_is_where_backward_starts():
             return {"loss": self.used(x).sum(), "extra": self.other(x)}
 
     x = torch.randn(1, 4)
-    assert lux.analyze(WithLoss(), x).backward_macs == 16
+    assert lux.analyze(WithLoss(), x, backward=True).backward_macs == 16
     assert lux.analyze(WithLoss(), x, loss=lambda out: out["extra"].sum()).backward_macs == 1600
 
 
@@ -268,7 +272,9 @@ def test_values_that_code_looks_at():
 
 def test_training_mode_that_cannot_run_falls_back():
     net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-    cost = lux.analyze(net, torch.randn(1, 4))  # one value a channel: batch norm cannot train on it
+    cost = lux.analyze(
+        net, torch.randn(1, 4), backward=True
+    )  # one value a channel: batch norm cannot train on it
     assert cost.backward_macs == 16
     assert "evaluation mode" in cost.notes[0]
 
@@ -309,7 +315,7 @@ def test_fake_models_are_counted_too():
 def test_seventy_billion_parameters_without_memory():
     with torch.device("meta"):
         model = Llama()
-    cost = lux.analyze(model, input_size="1,4096:int64", dtype="bfloat16")
+    cost = lux.analyze(model, input_size="1,4096:int64", dtype="bfloat16", backward=True)
     assert cost.params == 70_553_706_496
     matrices = (
         cost.params - 128256 * 8192 - 161 * 8192

@@ -42,7 +42,7 @@ def test_the_model_is_as_it_was(device, training):
     seen = []
     net[0][0].register_forward_hook(lambda *args: seen.append(1))
     before = state_of(net)
-    lux.analyze(net, input_size=(2, 3, 16, 16), device=device)
+    lux.analyze(net, input_size=(2, 3, 16, 16), device=device, backward=True)
     assert state_of(net) == before
     assert seen  # hooks are part of the model and run
     assert all(p.grad is None for p in net.parameters())
@@ -53,7 +53,7 @@ def test_gradients_that_were_there_stay():
     net(torch.randn(2, 16)).sum().backward()
     before = [(p.grad, p.grad.clone()) for p in net.parameters()]
     for device in ("meta", "cpu"):
-        lux.analyze(net, torch.randn(2, 16), device=device)
+        lux.analyze(net, torch.randn(2, 16), device=device, backward=True)
     for p, (same, value) in zip(net.parameters(), before, strict=True):
         assert p.grad is same and torch.equal(p.grad, value)
 
@@ -74,7 +74,7 @@ def test_a_model_that_writes_to_itself():
 
     net = Counting()
     for device in ("meta", "cpu"):
-        lux.analyze(net, torch.ones(2, 4), device=device)
+        lux.analyze(net, torch.ones(2, 4), device=device, backward=True)
     assert (net.calls, net.cache, net.total.tolist(), hasattr(net, "late")) == (0, [], [0.0] * 4, False)
 
 
@@ -82,7 +82,7 @@ def test_a_model_that_fails_is_put_back_too():
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 4)).train()
     before = state_of(net)
     with pytest.raises(lux.errors.UsageError):
-        lux.analyze(net, torch.randn(2, 4))
+        lux.analyze(net, torch.randn(2, 4), backward=True)
     assert state_of(net) == before
 
 
@@ -91,7 +91,7 @@ def test_random_generators_are_untouched(device):
     torch.manual_seed(1)
     before = (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist())
     noisy = Called(lambda x: x * torch.rand(1) + random.random() + float(np.random.rand()))
-    lux.analyze(nn.Sequential(noisy, nn.Dropout()), torch.randn(4), device=device)
+    lux.analyze(nn.Sequential(noisy, nn.Dropout()), torch.randn(4), device=device, backward=True)
     torch.manual_seed(1)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
@@ -103,9 +103,9 @@ def test_gradient_mode_inputs_and_modes_are_untouched():
 
     x = torch.randn(2, 16, requires_grad=True)
     with torch.no_grad():
-        lux.analyze(mlp(), x)
+        lux.analyze(mlp(), x, backward=True)
         assert not torch.is_grad_enabled()
-    lux.analyze(mlp(), x)
+    lux.analyze(mlp(), x, backward=True)
     assert torch.is_grad_enabled() and x.grad is None and not _get_current_dispatch_mode_stack()
 
 
@@ -135,15 +135,15 @@ def test_compiled_models_are_counted_once_and_stay_compiled(way, device):
         model.compile(backend=backend)
     else:
         model = Called(torch.compile(lambda part, x: part(x), backend=backend), inner)
-    wanted = lux.analyze(Compilable(), x)
-    cost = lux.analyze(model, x, device=device)
+    wanted = lux.analyze(Compilable(), x, backward=True)
+    cost = lux.analyze(model, x, device=device, backward=True)
     assert (cost.macs, cost.flops, cost.backward_flops) == (wanted.macs, wanted.flops, wanted.backward_flops)
     assert not any("_orig_mod" in row.name for row in cost.modules)
     assert len({row.name for row in cost.modules}) == len(cost.modules)
     assert not compiled
     model(x)
     assert len(compiled) == 1  # it compiles now as if nothing had happened
-    lux.analyze(model, x, device=device)
+    lux.analyze(model, x, device=device, backward=True)
     model(x)
     assert len(compiled) == 1  # and does not compile again
     torch._dynamo.reset()
@@ -153,7 +153,7 @@ def test_compiled_models_are_counted_once_and_stay_compiled(way, device):
 def test_scripted_models_are_put_back():
     scripted = torch.jit.script(nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8)))
     before = {k: v.clone() for k, v in scripted.state_dict().items()}
-    cost = lux.analyze(scripted, torch.randn(4, 16))
+    cost = lux.analyze(scripted, torch.randn(4, 16), backward=True)
     assert cost.macs == 4 * 16 * 8 and cost.params == 16 * 8 + 8 + 16
     assert all(torch.equal(v, before[k]) for k, v in scripted.state_dict().items())
     assert all(p.grad is None for p in scripted.parameters()) and scripted.training

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import luxmeter as lux
 from luxmeter.errors import UsageError
-from luxmeter.model.compare import compare_models
-from luxmeter.model.hotspots import shares
+from luxmeter.model import compare_models
+from luxmeter.model.latency import shares
 
 sys.path.insert(0, str(Path(__file__).parent))
 from networks import Called, cnn, mlp
@@ -25,7 +25,9 @@ from networks import Called, cnn, mlp
 
 @pytest.fixture(scope="module")
 def cost():
-    return lux.analyze(nn.Sequential(cnn(), nn.Linear(10, 2)), input_size=(2, 3, 16, 16), name="<small>")
+    return lux.analyze(
+        nn.Sequential(cnn(), nn.Linear(10, 2)), input_size=(2, 3, 16, 16), name="<small>", backward=True
+    )
 
 
 def test_tree_goes_as_deep_as_asked(cost):
@@ -81,7 +83,7 @@ def test_unknown_operators_are_shown():
 
 
 def test_models_side_by_side():
-    small, large = (lux.analyze(nn.Linear(16, n), input_size=(1, 16)) for n in (4, 8))
+    small, large = (lux.analyze(nn.Linear(16, n), input_size=(1, 16), backward=True) for n in (4, 8))
     both = compare_models([small, large])
     assert both.line("MACs").values == (64, 128) and both.line("MACs").ratios == (1.0, 2.0)
     assert json.dumps(both.to_dict())

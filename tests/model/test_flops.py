@@ -80,11 +80,11 @@ def test_every_convolution_by_definition(dims, groups, kernel, stride, dilation,
     y = layer(x)
     positions = (x if transposed else y)[0, 0].numel()
     wanted = batch * positions * (4 * 8 // groups) * kernel**dims
-    cost = lux.analyze(layer, x)
+    cost = lux.analyze(layer, x, backward=True)
     assert cost.macs == wanted
     assert cost.flops == 2 * wanted
     assert cost.backward_macs == wanted  # the weight's gradient; the input needs none
-    asked = lux.analyze(layer, x.clone().requires_grad_())
+    asked = lux.analyze(layer, x.clone().requires_grad_(), backward=True)
     assert asked.backward_macs == 2 * wanted
 
 
@@ -133,8 +133,8 @@ def test_flex_attention(flex_attention):
 
 def test_fused_attention_backward_counts_the_scores_again():
     q = torch.randn(1, 2, 6, 4, requires_grad=True)
-    fused = lux.analyze(lambda q: F.scaled_dot_product_attention(q, q, q), q)
-    plain = lux.analyze(lambda q: (q @ q.mT).softmax(-1) @ q, q)
+    fused = lux.analyze(lambda q: F.scaled_dot_product_attention(q, q, q), q, backward=True)
+    plain = lux.analyze(lambda q: (q @ q.mT).softmax(-1) @ q, q, backward=True)
     one = 2 * 6 * 6 * 4
     assert (fused.backward_macs, plain.backward_macs) == (5 * one, 4 * one)
 

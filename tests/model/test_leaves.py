@@ -21,7 +21,7 @@ from networks import Called, Llama, cnn
 
 def found(model, **options):
     """All that an analysis says, but how long it took."""
-    said = lux.analyze(model, **options).to_dict()
+    said = lux.analyze(model, **{"backward": True, **options}).to_dict()
     said.pop("seconds")
     return said
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case, case_from_json, case_to_json, load_operators
-from luxmeter.operators.dtypes import dtype_named, for_cpu, in_dtype
+from luxmeter.operators.dtypes import float_dtype, for_cpu, in_dtype
 from luxmeter.operators.inputs import make_call
 from luxmeter.operators.replay import outputs_of, replay
 from luxmeter.operators.resolve import callable_of, is_operator
@@ -172,11 +172,11 @@ def test_parameters_and_gradients() -> None:
 def test_in_another_dtype(dtype: str) -> None:
     case = in_dtype(case_of("torch.nn.functional.embedding", IDS, torch.rand(9, 4)), dtype)
     ids, table = make_call(case).args
-    assert ids.dtype is torch.int64 and table.dtype is getattr(torch, dtype_named(dtype))
+    assert ids.dtype is torch.int64 and table.dtype is getattr(torch, float_dtype(dtype))
     cast = in_dtype(case_of("Tensor.to", X, torch.float16), dtype)
-    assert make_call(cast).args[1] is getattr(torch, dtype_named(dtype))
+    assert make_call(cast).args[1] is getattr(torch, float_dtype(dtype))
     module = in_dtype(case_of("torch.nn.Linear", torch.nn.Linear(5, 2), X), dtype)
-    assert replay(module).dtype is getattr(torch, dtype_named(dtype))
+    assert replay(module).dtype is getattr(torch, float_dtype(dtype))
 
 
 def test_a_result_in_float32_is_asked_of_float16_only() -> None:
@@ -187,9 +187,9 @@ def test_a_result_in_float32_is_asked_of_float16_only() -> None:
 def test_dtype_spellings() -> None:
     case = case_of("torch.neg", X)
     assert in_dtype(case, "recorded") is case
-    assert dtype_named("half") == dtype_named("fp16") == dtype_named("torch.float16") == "float16"
+    assert float_dtype("half") == float_dtype("fp16") == float_dtype("torch.float16") == "float16"
     with pytest.raises(UsageError, match="Did you mean 'fp32'"):
-        dtype_named("fp23")
+        float_dtype("fp23")
 
 
 @pytest.mark.parametrize(

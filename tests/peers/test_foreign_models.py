@@ -74,8 +74,8 @@ def test_an_encoder_with_a_decoder_is_counted_as_by_hand() -> None:
     }
     with torch.device("meta"):
         empty = t5().eval()
-    here = lux.analyze(model, inputs, device="cpu")
-    for cost in (here, lux.analyze(model, inputs), lux.analyze(empty, inputs)):
+    here = lux.analyze(model, inputs, device="cpu", backward=True)
+    for cost in (here, *(lux.analyze(one, inputs, backward=True) for one in (model, empty))):
         assert cost.params == sum(
             p.numel() for p in model.parameters()
         )  # the embedding is shared three times

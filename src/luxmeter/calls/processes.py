@@ -20,8 +20,8 @@ from typing import Any, cast
 from luxmeter.calls.frameworks import NAMES
 from luxmeter.calls.layout import is_stopped
 from luxmeter.calls.options import TraceOptions, TraceSettings
-from luxmeter.calls.patching.imports import AsideImports
 from luxmeter.calls.writer import Spill
+from luxmeter.import_hook import call_after_import
 
 # What does not travel: the device is found again, the folder is the parent's.
 _OWN = ("device", "keep", "name")
@@ -109,29 +109,21 @@ def run_spawned(given: str, run: Callable[[], Any]) -> Any:
     token = Token(**json.loads(given))
     joined: list[Any] = []
 
-    def join(_: str = "") -> None:
-        if joined:
-            return
-        for name in NAMES:  # all of it has run: the import system will say so later
-            spec = getattr(sys.modules.get(name), "__spec__", None)
-            if spec is not None:
-                spec._initializing = False
+    def join() -> None:
         try:
             joined.append(None if is_stopped(Path(token.folder)) else session.start_in_child(token))
         except Exception as error:  # noqa: BLE001 - the child has its own work to do
             say_joined(token, f"{type(error).__name__}: {error}")
 
-    awaiting = AsideImports((), contextlib.nullcontext, NAMES, join)
     say_joined(token, "the trace was over when they began" if is_stopped(Path(token.folder)) else "")
+    call_off = call_after_import(join, *NAMES)
     if any(name in sys.modules for name in NAMES):
+        call_off()
         join()
-    else:
-        sys.meta_path.insert(0, awaiting)
     try:
         return run()
     finally:
-        if awaiting in sys.meta_path:
-            sys.meta_path.remove(awaiting)
+        call_off()
         if joined and joined[0] is not None:
             joined[0].stop()
         else:  # another way led here first: forked from a process that is traced, or begun by luxmeter trace

@@ -200,7 +200,8 @@ class TraceResult:
                     f"the values of {process.end['unlooked']} tensors{where} were not looked at: it would take too long"
                 )
             if stats["hook_errors"]:
-                said.append(f"{stats['hook_errors']} times{where} a call could not be described")
+                why = f" ({process.end['hook_error']})" if process.end.get("hook_error") else ""
+                said.append(f"{stats['hook_errors']} times{where} a call could not be described{why}")
         return said
 
     def save(self, path: str | Path) -> Path:

@@ -212,6 +212,7 @@ class Trace:
             "core": self._core.__name__.rpartition(".")[2],
             "cost": vars(self._cost),
             "setup_ns": self._setup_ns,
+            "hook_error": self._recorder.hook_error,
             "unlooked": self._words.unlooked,
             "remarks": self._remarks(),
             "spawned": self._patcher.spawned.n if self._patcher and self._patcher.spawned else 0,
@@ -410,7 +411,10 @@ def active() -> Trace | None:
 
 def start_in_child(token: processes.Token | None) -> Trace | None:
     """In a spawned process: join the trace of the parent. None if there is none to join."""
-    if token is None or _active is not None or not Path(token.folder).is_dir():
+    from luxmeter.calls.patching import patcher
+
+    taken = _active is not None or patcher.installed() is not None  # or somebody listens here
+    if token is None or taken or not Path(token.folder).is_dir():
         return None
     joined = Trace(make_options(token.settings()))
     joined._token, joined._child = token, True

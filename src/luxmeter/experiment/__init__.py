@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.compare.plausible import CANNOT as CANNOT
     from luxmeter.experiment.compare.repeat_tables import repeat_table as repeat_table
     from luxmeter.experiment.compare.repeat_tables import variant_table as variant_table
+    from luxmeter.experiment.compare.repeats import compare_groups as compare_groups
     from luxmeter.experiment.compare.repeats import find_repeats as find_repeats
     from luxmeter.experiment.compare.repeats import group_runs as group_runs
     from luxmeter.experiment.data.loader import DataLoader as DataLoader
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.query.conditions import Question as Question
     from luxmeter.experiment.query.conditions import all_of as all_of
     from luxmeter.experiment.query.conditions import equals as equals
+    from luxmeter.experiment.query.runs import C as C
     from luxmeter.experiment.query.runs import Runs as Runs
     from luxmeter.experiment.query.runs import find_run as find_run
     from luxmeter.experiment.query.runs import lab_of as lab_of
@@ -65,8 +67,10 @@ if TYPE_CHECKING:
     from luxmeter.experiment.transfer.archive import export_run as export_run
     from luxmeter.experiment.transfer.archive import import_run as import_run
     from luxmeter.experiment.transfer.mlflow import import_mlflow as import_mlflow
+    from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles as TensorBoardFiles
     from luxmeter.experiment.transfer.tensorboard import import_tensorboard as import_tensorboard
     from luxmeter.experiment.transfer.tensorboard import save_tensorboard_images as save_tensorboard_images
+    from luxmeter.experiment.transfer.tensorboard import scalars as scalars
 
 __getattr__, __dir__, __all__ = door(
     __name__,
@@ -92,6 +96,7 @@ __getattr__, __dir__, __all__ = door(
         "CANNOT": "compare.plausible",
         "repeat_table": "compare.repeat_tables",
         "variant_table": "compare.repeat_tables",
+        "compare_groups": "compare.repeats",
         "find_repeats": "compare.repeats",
         "group_runs": "compare.repeats",
         "DataLoader": "data.loader",
@@ -105,6 +110,7 @@ __getattr__, __dir__, __all__ = door(
         "Question": "query.conditions",
         "all_of": "query.conditions",
         "equals": "query.conditions",
+        "C": "query.runs",
         "Runs": "query.runs",
         "find_run": "query.runs",
         "lab_of": "query.runs",
@@ -129,7 +135,9 @@ __getattr__, __dir__, __all__ = door(
         "export_run": "transfer.archive",
         "import_run": "transfer.archive",
         "import_mlflow": "transfer.mlflow",
+        "TensorBoardFiles": "transfer.tensorboard",
         "import_tensorboard": "transfer.tensorboard",
         "save_tensorboard_images": "transfer.tensorboard",
+        "scalars": "transfer.tensorboard",
     },
 )

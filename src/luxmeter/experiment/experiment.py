@@ -20,8 +20,9 @@ from luxmeter.experiment.capture.capture import Recording
 from luxmeter.experiment.capture.keycode import KeyCode, keycode_of
 from luxmeter.experiment.folder import ExperimentFolder, folder_of
 from luxmeter.experiment.given import plain_params, several
-from luxmeter.experiment.lineage import forgiving, in_environment, note_child, parent_of, same_lab
+from luxmeter.experiment.lineage import forgiving, in_environment, note_child, outer_run, parent_of, same_lab
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
+from luxmeter.experiment.reproduce.handover import note_run
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
 from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, records
@@ -267,6 +268,8 @@ class Experiment:
         )
         self._lab, self._run = lab, run
         try:
+            if outer_run() is None:
+                note_run(run.folder, run.name)
             if parent is not None:
                 note_child(parent.folder, run.id)
             self._recording = Recording(run, options)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from luxmeter.errors import UsageError
+from luxmeter.experiment.reproduce import handover
 from luxmeter.store import Lab, RunWriter, active_run, records
 
 VARIABLE = (
@@ -23,14 +24,20 @@ class Parent(NamedTuple):
     folder: Path
 
 
+def outer_run() -> Parent | None:
+    """The run that is active here, or the one of the process that started this one."""
+    active = active_run()
+    if active is not None:
+        return Parent(active.id, active.folder)
+    folder = Path(os.environ.get(VARIABLE) or "/nowhere")
+    return Parent(folder.name, folder) if (folder / "run.json").is_file() else None
+
+
 def parent_of(given: Any, lab: Lab) -> Parent | None:
-    """The parent that was named, or the run that is active here, or the one of the process that started this one."""
+    """The parent that was named, or the run that this one begins in, or the one that it repeats."""
     if given is None:
-        active = active_run()
-        if active is not None:
-            return Parent(active.id, active.folder)
-        folder = Path(os.environ.get(VARIABLE) or "/nowhere")
-        return Parent(folder.name, folder) if (folder / "run.json").is_file() else None
+        repeats = handover.order()
+        return outer_run() or (Parent(repeats.folder.name, repeats.folder) if repeats else None)
     if isinstance(given, str):
         folder = lab.folder / "runs" / given
         if os.sep not in given and (folder / "run.json").is_file():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.nested import found_in
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -220,25 +221,22 @@ def _names_of(op: Any) -> tuple[str, ...]:
 
 def moved_bytes(args: Any, kwargs: Any, out: Any) -> int:
     """Bytes an operator reads and writes at least: every tensor it takes and gives, once."""
-    return sum(_size_bytes(t) for t in (*_tensors(args), *_tensors(kwargs), *_tensors(out)))
+    found = found_in((args, kwargs, out), _is_tensor)
+    return sum(_size_bytes(t) for one in found for t in (one.unbind() if _is_nested(one) else (one,)))
+
+
+def _is_tensor(value: Any) -> bool:
+    """Of any framework, or its description."""
+    return _is_nested(value) or (hasattr(value, "shape") and hasattr(value, "dtype"))
+
+
+def _is_nested(value: Any) -> bool:
+    return bool(getattr(value, "is_nested", False))
 
 
 def _size_bytes(tensor: Any) -> int:
     size = getattr(tensor, "element_size", None)
     return int(tensor.numel() * (size() if size is not None else getattr(tensor.dtype, "itemsize", 4)))
-
-
-def _tensors(value: Any) -> Iterable[Any]:
-    if getattr(value, "is_nested", False):
-        yield from value.unbind()
-    elif hasattr(value, "shape") and hasattr(value, "dtype"):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
 
 
 _loaded = False

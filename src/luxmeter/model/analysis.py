@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.model.export import title_of
-from luxmeter.model.inputs import CallArguments, arguments_for, batch_of, dtype_named
-from luxmeter.model.mismatch import explain
-from luxmeter.model.module_paths import every_place
+from luxmeter.model.inputs import CallArguments, arguments_for, batch_of, explain, torch_dtype
 from luxmeter.model.optimizers import OptimizerCost, cost_of_optimizer
 from luxmeter.model.passes import Pass, run
-from luxmeter.model.records import Memory, ModelCost
-from luxmeter.model.training import Later, TrainingStep
-from luxmeter.model.tree import module_rows, sums_of
-from luxmeter.model.watch import shapes_of, tensors_in
+from luxmeter.model.records import Memory, ModelCost, put_cost
+from luxmeter.model.training import TrainingStep
+from luxmeter.model.tree import module_rows, operator_rows, sums_of, unknown_rows
+from luxmeter.model.watch import every_place, shapes_of
 from luxmeter.operators import without_collecting
-from luxmeter.store import put_result
+from luxmeter.store import without_results
 from luxmeter.supported import check_torch
 
 
@@ -46,12 +44,13 @@ def analyze(
     `input_size` gives sizes instead (`input_dtype` their type). Nothing is computed: the model runs on tensors
     without data (`device="meta"`), and for real only where it looks at values (`device="auto"`) or on `"cpu"`.
     FLOPs are twice the MACs and element-wise work. `dtype` analyses the model as if its weights had that type.
-    A training step is counted when something of it is first looked at; until then the result holds on to the model
-    (`backward=True` counts it at once, `backward=False` never, nor an optimizer). `optimizer`, a name, class or instance,
-    adds its state; `loss` turns the result into what backward starts from.
+    The forward pass is counted. `backward=True` counts a training step too, and takes four times as long;
+    `cost.with_training()` does that later, and until then the result holds on to the model; `backward=False` leaves it
+    out for good, and the optimizer. `optimizer`, a name, class or instance, adds its state; `loss` turns the result into
+    what backward starts from, and counts the training step.
     `latency=True` measures forward passes in evaluation; `latency=[1, 8, 32]` for each of these batch sizes.
     The model, its gradients, hooks, buffers and mode, and the process's random state stay as they were.
-    Inside a run the result is put into it, with the training step counted.
+    Inside a run the result is put into it.
     """
     check_torch()  # before an old one fails in the model, and the inputs are blamed
     started = time.perf_counter()
@@ -75,27 +74,27 @@ def analyze(
             "Give a function of the model's result that returns a tensor with one element, or no loss.",
         )
     call = arguments_for(inner, inputs, kwargs=kwargs, input_size=input_size, input_dtype=input_dtype)
-    wanted = None if dtype is None else dtype_named(dtype)
+    wanted = None if dtype is None else torch_dtype(dtype)
     notes: list[str] = []
     with without_collecting():
         forward = _somewhere(inner, call, device, notes, training=False, dtype=wanted)
         step = None
         if backward is not False and optimizer is not None:
             step = cost_of_optimizer(forward.params.values(), optimizer)
-        cost = _counted(inner, call, forward, step, name or type(inner).__name__, wanted)
-        training = None if backward is False else TrainingStep(inner, call, wanted, loss)
-        later = Later(cost, forward, training, step, notes)
-    if backward is not None or loss is not None:
-        later()
+        cost = _counted(inner, call, forward, step, name or type(inner).__name__, wanted, notes)
+        if backward is not False:
+            cost = replace(cost, training_step=TrainingStep(inner, call, wanted, loss, forward, step))
+    if backward or loss is not None:
+        with without_results():  # the whole is one
+            cost = cost.with_training()
     if latency:
         from luxmeter.model.latency import batch_sizes_in, measured
 
         sizes = () if latency is True else batch_sizes_in(latency)
         outer = inner if isinstance(inner, _FunctionModel) else model
         cost = measured(cost, inner, outer, call, batch_sizes=sizes, dtype=wanted)
-    cost.fill(seconds=time.perf_counter() - started)
-    put_result("model", title_of(cost), "model.json", cost.to_json)
-    return cost
+    cost = replace(cost, seconds=time.perf_counter() - started)
+    return put_cost(cost)
 
 
 def unwrapped(model: Any) -> nn.Module:
@@ -185,13 +184,14 @@ def _counted(
     step: OptimizerCost | None,
     name: str,
     dtype: torch.dtype | None,
+    notes: list[str],
 ) -> ModelCost:
-    """All that the forward pass tells; what training costs stays open."""
+    """All that the forward pass tells."""
     sums = sums_of(forward.watch.root, backward=False)
     _, macs, flops, moved = sums.total[-1]
     weights = list({w.key: w for w in forward.params.values()}.values())
     weight_bytes = sum(w.size_bytes for w in weights)
-    memory = Memory.open(
+    memory = Memory(
         weight_bytes=weight_bytes,
         buffer_bytes=forward.buffer_bytes,
         input_bytes=forward.input_bytes,
@@ -202,30 +202,33 @@ def _counted(
         forward_peak_bytes=weight_bytes + forward.buffer_bytes + forward.input_bytes + forward.peak_bytes,
         trained_tensors=sum(w.trains for w in weights),
     )
-    return ModelCost.open(
+    return ModelCost(
         name=name,
         params=sum(w.size for w in weights),
         trainable_params=sum(w.size for w in weights if w.trains),
         buffers=sum(dict(forward.buffers.values()).values()),
         macs=macs,
         flops=flops,
+        backward_macs=None,
+        backward_flops=None,
         optimizer_flops=step.flops if step is not None else None,
         moved_bytes=moved,
         memory=memory,
         modules=module_rows(forward, sums),
+        operators=operator_rows(forward),
+        unknown_ops=unknown_rows(forward),
         device="meta" if forward.on_meta else "cpu",
         dtype=str(dtype or _dtype_of(model)).removeprefix("torch."),
         batch=batch_of(call),
         input_shapes=shapes_of((call.args, call.kwargs)),
         output_shapes=forward.output_shapes,
+        notes=tuple(notes),
     )
 
 
 def _dtype_of(model: nn.Module) -> torch.dtype:
     found = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
-    return found or next(
-        (b.dtype for b in tensors_in(list(model.buffers())) if b.is_floating_point()), torch.float32
-    )
+    return found or next((b.dtype for b in model.buffers() if b.is_floating_point()), torch.float32)
 
 
 analyze_model = analyze

@@ -22,7 +22,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """The models' names and one line a quantity."""
 
     names: tuple[str, ...]
@@ -43,8 +43,8 @@ class Comparison:
         }
 
 
-def compare_models(costs: Sequence[ModelCost]) -> Comparison:
-    """The costs side by side, the first as the measure."""
+def compare_models(costs: Sequence[ModelCost]) -> ModelComparison:
+    """The costs side by side, the first as the measure; give costs with training, or none, to compare that too."""
     if len(costs) < 2:
         raise UsageError(
             "nothing-to-compare",
@@ -67,7 +67,7 @@ def compare_models(costs: Sequence[ModelCost]) -> Comparison:
         lines.append(_line("latency", [c.latency.median_ns if c.latency else None for c in costs], span))
         speeds = [c.flops / c.latency.median_ns if c.latency else None for c in costs]
         lines.append(_line("GFLOP/s", speeds, lambda v: f"{v:.2f}"))
-    return Comparison(tuple(c.name for c in costs), tuple(lines))
+    return ModelComparison(tuple(c.name for c in costs), tuple(lines))
 
 
 def _line(quantity: str, values: Sequence[float | None], show: Any) -> Line:

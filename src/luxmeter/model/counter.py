@@ -16,6 +16,7 @@ from luxmeter.flops import CREATES, Cost, cost_of, moved_bytes, version
 from luxmeter.model.lifetimes import Lifetimes
 from luxmeter.model.shortcuts import SHORTCUTS
 from luxmeter.model.watch import Watch, shapes_of
+from luxmeter.nested import tensors_of
 
 SMALL = 1 << 20  # elements a tensor may have and keep its data while the rest is without
 _KEPT_MOST = 20_000
@@ -141,7 +142,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif type(out) is torch.Tensor:
             made = self.lifetimes.saw(out)
         else:
-            made = sum([self.lifetimes.saw(t) for t in _flat(out)])
+            made = sum([self.lifetimes.saw(t) for t in tensors_of(out)])
         if made and not watch.backward:
             node.made_bytes += made
         macs, flops = known.cost or (0, 0)
@@ -166,7 +167,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _made(self, out: Any) -> None:
         """Note the memory of new tensors."""
-        made = sum(self.lifetimes.saw(t) for t in _flat(out))
+        made = sum(self.lifetimes.saw(t) for t in tensors_of(out))
         if not self.watch.backward:
             self.watch.node().made_bytes += made
 
@@ -290,18 +291,10 @@ def _learn(func: Any, kind: _Kind, args: Any, kwargs: Any, out: Any) -> _Known:
     return _Known(form_of(out), cost, moved, reason)
 
 
-def _flat(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in _flat(item)]
-    return []
-
-
 def _data_in(args: Any, kwargs: Any) -> tuple[bool, bool]:
     """Whether tensors without data, and whether tensors with data, are among the arguments."""
     without = with_data = False
-    for tensor in (*_flat(args), *_flat(tuple(kwargs.values()))):
+    for tensor in tensors_of((args, kwargs)):
         if tensor.is_meta:
             without = True
         else:
@@ -312,7 +305,7 @@ def _data_in(args: Any, kwargs: Any) -> tuple[bool, bool]:
 def _run_with_data(func: Any, kind: _Kind, args: Any, kwargs: Any) -> Any:
     """Operators on tensors with data, and factories: what is small and of whole numbers has data, even on meta."""
     on_meta = kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "meta"
-    given = _flat(args)
+    given = tensors_of(args)
     if given:  # a small constant sent to where the model is keeps its data
         keep = on_meta and sum(t.numel() for t in given) <= SMALL
         return func(*args, **({**kwargs, "device": None} if keep else kwargs))

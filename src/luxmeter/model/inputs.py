@@ -1,4 +1,4 @@
-"""What a model is called with: tensors as given, or sizes to make them from."""
+"""What a model is called with: tensors as given, or sizes to make them from; and what to say when they do not fit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from torch.utils._pytree import tree_map
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.model.standin import without_data
-
-_SHORT_NAMES = {
-    "float": "float32", "double": "float64", "half": "float16", "fp16": "float16", "fp32": "float32",
-    "bf16": "bfloat16", "long": "int64", "int": "int32", "short": "int16", "byte": "uint8",
-}  # fmt: skip
+from luxmeter.nested import tensors_of
+from luxmeter.signature import DTYPE_SPELLINGS, dtype_named
 
 
 class CallArguments(NamedTuple):
@@ -26,15 +23,15 @@ class CallArguments(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def dtype_named(name: str | torch.dtype) -> torch.dtype:
+def torch_dtype(name: str | torch.dtype) -> torch.dtype:
     """`bf16`, `bfloat16`, `torch.bfloat16` -> torch.bfloat16."""
     if isinstance(name, torch.dtype):
         return name
-    plain = str(name).removeprefix("torch.").strip()
-    found = getattr(torch, _SHORT_NAMES.get(plain, plain), None)
+    plain = dtype_named(str(name))
+    found = getattr(torch, plain, None)
     if isinstance(found, torch.dtype):
         return found
-    known = [*_SHORT_NAMES, *(n for n in dir(torch) if isinstance(getattr(torch, n), torch.dtype))]
+    known = [*DTYPE_SPELLINGS, *(n for n in dir(torch) if isinstance(getattr(torch, n), torch.dtype))]
     raise UsageError(
         "no-such-dtype",
         f"{name!r} is no type of number that torch knows.",
@@ -59,7 +56,7 @@ def arguments_for(
             "Give input_size with it; tensors given as inputs have their own type.",
         )
     if input_size is not None:
-        inputs = from_sizes(input_size, dtype=None if input_dtype is None else dtype_named(input_dtype))
+        inputs = from_sizes(input_size, dtype=None if input_dtype is None else torch_dtype(input_dtype))
     named = dict(kwargs or {})
     if isinstance(inputs, Mapping):
         if _takes(model, (), {**inputs, **named}):
@@ -101,7 +98,7 @@ def parse_size(text: str, *, dtype: torch.dtype | None = None) -> torch.Tensor:
             f"The size {text!r} has a part that is no whole number.",
             "Write it like 1,3,224,224, with a type behind a colon if it is not float32: 1,128:int64.",
         ) from None
-    return _empty(size, dtype_named(named) if named else dtype or torch.float32)
+    return _empty(size, torch_dtype(named) if named else dtype or torch.float32)
 
 
 def _empty(size: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -160,9 +157,10 @@ def resized(call: CallArguments, batch: int) -> CallArguments:
 
 def batch_of(call: CallArguments) -> int | None:
     """The first dimension of the first tensor, taken as the batch."""
-    from luxmeter.model.watch import tensors_in
-
-    found = next((t for t in tensors_in((call.args, call.kwargs)) if not t.is_nested and t.dim()), None)
+    found = next(
+        (t for t in tensors_of((call.args, call.kwargs), in_objects=True) if not t.is_nested and t.dim()),
+        None,
+    )
     return None if found is None else int(found.shape[0])
 
 
@@ -184,3 +182,71 @@ def _takes(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
     except TypeError:
         return False
     return True
+
+
+def explain(model: nn.Module, problem: BaseException) -> UsageError:
+    """The error to raise for `problem`, which came out of a run of `model`."""
+    index, args, kwargs = getattr(problem, "_luxmeter_failure", (None, (), {}))
+    reason = f"{type(problem).__name__}: {(str(problem).strip() or repr(problem)).splitlines()[0][:300].rstrip('. ')}"
+    if index is None:
+        return UsageError(
+            "input-does-not-fit",
+            f"{type(model).__name__} did not run with these inputs ({reason}).",
+            "Pass what its forward takes as inputs (a tuple of arguments, or a dict of keywords).",
+        )
+    name, module = list(model.named_modules())[index]
+    where = f"Module {name!r} ({type(module).__name__})" if name else f"The model ({type(module).__name__})"
+    got = ", ".join(
+        f"{_size(t.shape)} {str(t.dtype).removeprefix('torch.')}"
+        for t in tensors_of((args, kwargs), in_objects=True)[:6]
+    )
+    wanted = _wants(module)
+    return UsageError(
+        "input-does-not-fit",
+        f"{where} wanted {wanted} and got {got or 'no tensor'}."
+        if wanted
+        else f"{where} got {got or 'no tensor'} and stopped.",
+        f"{_advice(module, args)}torch said: {reason}."
+        if isinstance(problem, _OF_SIZES)
+        else f"It raised {reason}: look there first, the size of the input may be right.",
+    )
+
+
+# What torch raises for sizes and types that do not fit; anything else is more likely a fault of the model itself.
+_OF_SIZES = (RuntimeError, ValueError, TypeError, IndexError, AssertionError)
+
+
+def _size(shape: Any) -> str:
+    return "(" + ", ".join(str(int(n)) for n in shape) + ")"
+
+
+def _wants(module: nn.Module) -> str:
+    """What a module of torch takes, in words; empty for modules that do not say."""
+    if isinstance(module, nn.Linear):
+        return f"a last dimension of {module.in_features}"
+    if isinstance(module, nn.Bilinear):
+        return f"last dimensions of {module.in1_features} and {module.in2_features}"
+    if isinstance(module, nn.modules.conv._ConvNd):
+        dims = len(module.kernel_size)
+        return f"{module.in_channels} channels in dimension 1 of (batch, channels{', length' * dims})"
+    if isinstance(module, nn.modules.batchnorm._NormBase):
+        return f"{module.num_features} channels in dimension 1"
+    if isinstance(module, nn.GroupNorm):
+        return f"{module.num_channels} channels in dimension 1"
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        return f"last dimensions {_size(module.normalized_shape)}"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return f"whole numbers (int64) below {module.num_embeddings}"
+    if isinstance(module, nn.MultiheadAttention):
+        return f"a last dimension of {module.embed_dim}"
+    if isinstance(module, nn.RNNBase):
+        return f"a last dimension of {module.input_size}"
+    return ""
+
+
+def _advice(module: nn.Module, args: tuple[Any, ...]) -> str:
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and any(
+        t.is_floating_point() for t in tensors_of(args, in_objects=True)[:1]
+    ):
+        return "Pass input_dtype='int64' (on the command line: --input 1,128:int64). "
+    return "Check the size of the input (the batch comes first). "

@@ -1,4 +1,7 @@
-"""How long a forward pass takes, by batch size and by module: measured on request, never without data."""
+"""How long a forward pass takes, by batch size and by module: measured on request, never without data.
+
+And where that time goes against where the FLOPs go.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -162,3 +165,43 @@ def _timed(row: ModuleCost, times: dict[int, tuple[int, int]]) -> ModuleCost:
     if row.index not in times:
         return row
     return replace(row, time_ns=times[row.index][0], own_time_ns=times[row.index][1])
+
+
+TELLING = 0.05  # shares below this are not worth a mark
+FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """One module's own part of the model's time and FLOPs."""
+
+    name: str
+    kind: str
+    time: float
+    flops: float
+    mark: str
+
+
+def shares(cost: ModelCost) -> list[Share]:
+    """Every module with time of its own, the longest first; marked where time and FLOPs part by a factor of two."""
+    timed = [row for row in cost.modules if row.own_time_ns is not None and row.own_time_ns > 0]
+    whole_ns = sum(row.own_time_ns or 0 for row in timed)
+    found = [
+        Share(
+            row.name or cost.name,
+            row.kind,
+            time := (row.own_time_ns or 0) / whole_ns,
+            flops := row.own_flops / cost.flops if cost.flops else 0.0,
+            _mark(time, flops),
+        )
+        for row in timed
+    ]
+    return sorted(found, key=lambda share: -share.time)
+
+
+def _mark(time: float, flops: float) -> str:
+    if time >= TELLING and time >= FACTOR * flops:
+        return "slow for its FLOPs"
+    if flops >= TELLING and flops >= FACTOR * time:
+        return "fast for its FLOPs"
+    return ""

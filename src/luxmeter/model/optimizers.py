@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.model.counter import Counter
 from luxmeter.model.lifetimes import Lifetimes
-from luxmeter.model.watch import Watch, tensors_in
+from luxmeter.model.watch import Watch
+from luxmeter.nested import tensors_of
 
 _OWN_NAMES: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9),
@@ -117,7 +118,7 @@ def step_on(weights: Iterable[Weight], optimizer: Any) -> OptimizerCost:
 
 
 def _states(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [t for state in optimizer.state.values() for t in tensors_in(state)]
+    return [t for state in optimizer.state.values() for t in tensors_of(state, in_objects=True)]
 
 
 def cost_of_optimizer(weights: Iterable[Weight], optimizer: Any) -> OptimizerCost:

@@ -16,10 +16,10 @@ from luxmeter.model.counter import AttentionSeen, Counter, Unknown
 from luxmeter.model.inputs import CallArguments, prepared
 from luxmeter.model.leaves import Leaves
 from luxmeter.model.lifetimes import Lifetimes
-from luxmeter.model.module_paths import Places, every_place
 from luxmeter.model.optimizers import Weight
 from luxmeter.model.standin import is_lazy, process_as_it_was, standing_in
-from luxmeter.model.watch import Watch, shapes_of, tensors_in
+from luxmeter.model.watch import Places, Watch, every_place, shapes_of
+from luxmeter.nested import tensors_of
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _run(
         weights = [t for t in twins.values() if type(t) is nn.Parameter or isinstance(t, nn.Parameter)]
         result.weight_bytes = lifetimes.set_aside(weights or model.parameters())
         result.buffer_bytes = lifetimes.set_aside(twins.values())
-        result.input_bytes = lifetimes.set_aside(tensors_in((ready.args, ready.kwargs)))
+        result.input_bytes = lifetimes.set_aside(tensors_of((ready.args, ready.kwargs), in_objects=True))
         watch.begin()
         if fused:
             stack.enter_context(_FusedAttention())
@@ -161,7 +161,11 @@ def _backward(
 ) -> bool:
     """Backward from the loss if there is one, else from every result that has a gradient."""
     target = loss(output) if loss is not None else _loss_in(output)
-    ends = [t for t in ([target] if target is not None else tensors_in(output)) if t.requires_grad]
+    ends = [
+        t
+        for t in ([target] if target is not None else tensors_of(output, in_objects=True))
+        if t.requires_grad
+    ]
     if not ends:
         return False
     counter.paused = True

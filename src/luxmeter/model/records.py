@@ -1,55 +1,26 @@
-"""What an analysis found: plain frozen values. Sizes are in bytes, times in nanoseconds."""
+"""What an analysis found: plain frozen values, and the files they are written to. Sizes are in bytes, times in nanoseconds."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from luxmeter.by_name import by_name
+from luxmeter.errors import MissingExtraError, UsageError, suggestion
+from luxmeter.model.optimizers import TrainingMemory, training_memory
+from luxmeter.render import amount
+from luxmeter.store import put_result
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
 
-    from luxmeter.model.optimizers import TrainingMemory
-
+_FORMAT = "luxmeter.model_cost"
 FORMAT_VERSION = 1  # of the JSON form; 1: first
-
-
-class Open:
-    """A record with fields that are found out when one of them is first looked at; then it is as any other.
-
-    What the training step costs takes longer to count than all the rest, and is often not asked for.
-    """
-
-    @classmethod
-    def open(cls, **values: Any) -> Self:
-        """A record with these values; fields that are left out stay open until they are filled."""
-        made = cls.__new__(cls)
-        made.__dict__.update(values)
-        return made
-
-    def fill(self, **values: Any) -> None:
-        """Set fields of a record that is still being made."""
-        self.__dict__.update(values)
-
-    def found_by(self, find: Callable[[], None]) -> None:
-        """`find` fills what is open, when something is looked at."""
-        self.__dict__["_find"] = find
-
-    def __getattr__(self, name: str) -> Any:  # only for what is not there
-        find = self.__dict__.get("_find") if name in type(self).__dict__["__dataclass_fields__"] else None
-        if find is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        find()
-        return self.__dict__[name]
-
-    def __getstate__(self) -> dict[str, Any]:  # a copy, and what is pickled, has nothing open
-        if (find := self.__dict__.get("_find")) is not None:
-            find()
-        return {name: value for name, value in self.__dict__.items() if name != "_find"}
 
 
 @dataclass(frozen=True)
@@ -67,8 +38,8 @@ class OperatorCost:
 
 
 @dataclass(frozen=True)
-class ModuleCost(Open):
-    """One module with all it contains. `own_flops` leaves out what its children do."""
+class ModuleCost:
+    """One module with all it contains. `own_flops` leaves out what its children do; `index` is its number in torch's order."""
 
     name: str
     kind: str
@@ -90,11 +61,7 @@ class ModuleCost(Open):
     note: str = ""
     time_ns: int | None = None
     own_time_ns: int | None = None
-
-    @property
-    def index(self) -> int:
-        """Which module of the model it is, in torch's order; -1 for a row that was made by hand."""
-        return int(self.__dict__.get("_index", -1))
+    index: int = field(default=-1, compare=False, repr=False)
 
     @property
     def intensity(self) -> float:
@@ -103,7 +70,7 @@ class ModuleCost(Open):
 
 
 @dataclass(frozen=True)
-class Memory(Open):
+class Memory:
     """Bytes at rest and at the peak. Training values are None when no training step was counted."""
 
     weight_bytes: int
@@ -114,8 +81,8 @@ class Memory(Open):
     optimizer_bytes: int
     forward_activation_bytes: int
     forward_peak_bytes: int
-    training_activation_bytes: int | None
-    training_peak_bytes: int | None
+    training_activation_bytes: int | None = None
+    training_peak_bytes: int | None = None
     trained_tensors: int = 0
 
 
@@ -158,8 +125,12 @@ class UnknownOperator:
 
 
 @dataclass(frozen=True)
-class ModelCost(Open):
-    """What a model costs for one call with the given inputs."""
+class ModelCost:
+    """What a model costs for one call with the given inputs.
+
+    What belongs to a training step (`backward_macs`, `backward_flops`, the training values of `memory`, the backward
+    columns of `modules` and `operators`) is None, or 0 in a row, until it is counted: `with_training` gives the whole.
+    """
 
     name: str
     params: int
@@ -183,6 +154,25 @@ class ModelCost(Open):
     notes: tuple[str, ...]
     latency: Latency | None = None
     seconds: float = field(default=0.0, compare=False)
+    training_step: Callable[[ModelCost], ModelCost] | None = field(default=None, compare=False, repr=False)
+
+    def with_training(self) -> ModelCost:
+        """The same with a training step counted, which is run now: it takes longer than all the rest.
+
+        Until then the cost holds on to the model. The cost itself if that is done, or was left out (`backward=False`).
+        Inside a run it is put into it.
+        """
+        return self if self.training_step is None else put_cost(self.training_step(self))
+
+    def __getstate__(self) -> dict[str, Any]:  # copies and pickles leave the model behind
+        return {**self.__dict__, "training_step": None}
+
+    @property
+    def title(self) -> str:
+        """In a line: how large it is, and for which inputs."""
+        shapes = ", ".join("x".join(map(str, shape)) for shape in self.input_shapes)
+        said = f"{self.name}: {amount(self.params)} parameters, {amount(self.macs)} MACs"
+        return f"{said} for {shapes} in {self.dtype}"
 
     @property
     def weight_bytes(self) -> int:
@@ -206,15 +196,18 @@ class ModelCost(Open):
 
     def training_memory(self) -> tuple[TrainingMemory, ...]:
         """Weights, gradients and optimizer state for the common optimizers and types of numbers."""
-        from luxmeter.model.optimizers import training_memory
-
         return training_memory(self.params, self.trainable_params, self.memory.trained_tensors)
 
     def module(self, name: str) -> ModuleCost:
         """The module called `name`; the model itself is the empty name."""
-        from luxmeter.model.tree import find
-
-        return find(self, name)
+        for row in self.modules:
+            if row.name == name:
+                return row
+        raise UsageError(
+            "unknown-module",
+            f"{self.name} has no module called {name!r}.",
+            suggestion(name, [row.name for row in self.modules]) or "See the names in .modules.",
+        )
 
     def tree(self, *, depth: int = 2) -> str:
         """The modules as text, `depth` levels of them, with parameters, MACs and shapes."""
@@ -226,28 +219,45 @@ class ModelCost(Open):
         by_name("model report")(self, depth=depth, memory=memory)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only, ready for JSON."""
-        from luxmeter.model.export import as_dict
-
-        return as_dict(self)
+        """Plain values only, ready for JSON; the totals that are properties are in it too."""
+        plain = _lists(asdict(replace(self, training_step=None)))
+        del plain["training_step"]
+        for row in plain["modules"]:
+            del row["index"]
+        for batch in (plain["latency"] or {}).get("batches", ()):
+            batch["throughput_per_s"] = (
+                batch["batch"] * 1e9 / batch["median_ns"] if batch["median_ns"] else 0.0
+            )
+        totals = {
+            name: getattr(self, name)
+            for name in ("weight_bytes", "activation_bytes", "peak_bytes", "intensity")
+        }
+        return {"format": _FORMAT, "format_version": FORMAT_VERSION, **plain, **totals}
 
     def to_json(self, path: str | Path | None = None, *, indent: int | None = 2) -> str:
         """JSON text, also written to `path` if given."""
-        from luxmeter.model.export import as_json
-
-        return as_json(self, path, indent=indent)
+        return written(json.dumps(self.to_dict(), indent=indent, default=str), path)
 
     def to_csv(self, path: str | Path | None = None) -> str:
         """One line a module as CSV text, also written to `path` if given."""
-        from luxmeter.model.export import as_csv
-
-        return as_csv(self, path)
+        lines = [_flat(row) for row in self.modules]
+        stream = io.StringIO()
+        writer = csv.DictWriter(stream, fieldnames=list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+        return written(stream.getvalue(), path)
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row a module (needs pandas)."""
-        from luxmeter.model.export import as_dataframe
-
-        return as_dataframe(self)
+        """One row a module, indexed by name (needs pandas)."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingExtraError(
+                "needs-pandas",
+                "A DataFrame was asked for and pandas is not installed.",
+                "Install it: pip install pandas.",
+            ) from None
+        return pandas.DataFrame.from_records([_flat(row) for row in self.modules]).set_index("name")
 
     def to_html(self, path: str | Path | None = None, *, depth: int | None = None) -> str:
         """A page of its own with the tree that folds, also written to `path` if given."""
@@ -256,3 +266,58 @@ class ModelCost(Open):
 
     def __str__(self) -> str:
         return self.tree(depth=2)
+
+
+def put_cost(cost: ModelCost) -> ModelCost:
+    """The cost, put into the run that it was counted in."""
+    put_result("model", cost.title, "model.json", cost.to_json)
+    return cost
+
+
+def load_cost(path: str | Path) -> ModelCost:
+    """What `ModelCost.to_json` wrote."""
+    from pydantic import TypeAdapter
+
+    try:
+        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        if said["format"] != _FORMAT or said["format_version"] > FORMAT_VERSION:
+            raise ValueError(f"it is {said['format']!r}, version {said['format_version']!r}")
+        return TypeAdapter(ModelCost).validate_python({**said, "training_step": None})
+    except OSError as error:
+        raise UsageError("cost-unreadable", f"{path} cannot be read: {error}.", "Check the path.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            "cost-damaged",
+            f"{path} is no model's cost: {' '.join(str(error).split())[:200]}.",
+            "Give a file that ModelCost.to_json wrote.",
+        ) from error
+
+
+def _lists(value: Any) -> Any:
+    """The value with lists for tuples, as JSON has it."""
+    if isinstance(value, dict):
+        return {key: _lists(item) for key, item in value.items()}
+    return [_lists(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _flat(row: ModuleCost) -> dict[str, Any]:
+    """A module as one flat record; shapes as text."""
+    plain = {f.name: getattr(row, f.name) for f in fields(row) if f.name != "index"}
+    for name in ("input_shapes", "output_shapes"):
+        plain[name] = " ".join("x".join(map(str, shape)) for shape in plain[name])
+    return {**plain, "intensity": row.intensity}
+
+
+def written(text: str, path: str | Path | None) -> str:
+    """`text`, written to `path` if there is one."""
+    if path is None:
+        return text
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise UsageError(
+            "no-such-folder",
+            f"{target} cannot be written: there is no folder {target.parent}.",
+            "Make the folder first.",
+        )
+    target.write_text(text, encoding="utf-8")
+    return text

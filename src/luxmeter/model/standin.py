@@ -19,8 +19,7 @@ from torch import nn
 
 from luxmeter.model.counter import SMALL
 from luxmeter.model.leaves import Leaves
-from luxmeter.model.module_paths import every_place, first_places
-from luxmeter.model.watch import Watch
+from luxmeter.model.watch import Watch, every_place, first_places
 from luxmeter.operators import without_collecting
 
 _Twins = dict[int, torch.Tensor]

@@ -1,10 +1,10 @@
-"""What a training step costs: run and counted when it is first asked for, then part of the result like the rest."""
+"""What a training step costs: run and counted by an explicit call, since it takes longer than all the rest."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,96 +14,69 @@ from luxmeter.model.inputs import CallArguments
 from luxmeter.model.optimizers import OptimizerCost
 from luxmeter.model.passes import Pass, run
 from luxmeter.model.records import ModelCost
-from luxmeter.model.tree import fill_backward, operator_rows, sums_of, unknown_rows
+from luxmeter.model.tree import operator_rows, sums_of, unknown_rows, with_backward
 
 
-class TrainingStep(NamedTuple):
-    """What is to be run."""
+@dataclass(frozen=True)
+class TrainingStep:
+    """What is to be run, and what the forward pass counted before."""
 
     model: nn.Module
     call: CallArguments
     dtype: torch.dtype | None
     loss: Callable[[Any], torch.Tensor] | None
+    forward: Pass
+    optimizer: OptimizerCost | None
 
-
-class Later:
-    """Fills what is open in a cost, once, whoever asks first; then it lets go of the model."""
-
-    def __init__(
-        self,
-        cost: ModelCost,
-        forward: Pass,
-        training: TrainingStep | None,
-        step: OptimizerCost | None,
-        notes: list[str],
-    ) -> None:
-        self._cost = cost
-        self._given: tuple[Pass, TrainingStep | None, OptimizerCost | None, list[str]] | None
-        self._given = (forward, training, step, notes)
-        self._lock = threading.Lock()
-        for record in (cost, cost.memory, *cost.modules):
-            record.found_by(self)
-
-    def __call__(self) -> None:
-        with self._lock:
-            if self._given is None:
-                return
-            forward, training, step, notes = self._given
-            notes = list(notes)
-            done = None if training is None else _run(training, forward, notes)
-            _fill(self._cost, forward, done, step, notes)
-            for record in (self._cost, self._cost.memory, *self._cost.modules):
-                del record.__dict__["_find"]
-            self._given = None
-
-
-def _fill(
-    cost: ModelCost, forward: Pass, training: Pass | None, step: OptimizerCost | None, notes: list[str]
-) -> None:
-    back = sums_of(training.watch.root, backward=True) if training is not None else None
-    memory = cost.memory
-    peak = None
-    if training is not None:
+    def __call__(self, cost: ModelCost) -> ModelCost:
+        """`cost` with the step counted; without it, and a note why, where there is none."""
+        notes: list[str] = []
+        step = self._run(notes)
+        cost = replace(cost, notes=(*cost.notes, *notes), training_step=None)
+        if step is None:
+            return cost
+        back = sums_of(step.watch.root, backward=True)
+        _, macs, flops, _ = back.total[-1]
+        memory = cost.memory
         at_rest = memory.weight_bytes + memory.buffer_bytes + memory.input_bytes + memory.optimizer_bytes
-        stepping = memory.gradient_bytes + (step.step_peak_bytes if step is not None else 0)
-        peak = at_rest + max(training.peak_bytes, stepping)
-    memory.fill(
-        training_activation_bytes=training.saved_bytes if training is not None else None,
-        training_peak_bytes=peak,
-    )
-    fill_backward(cost.modules, back)
-    cost.fill(
-        backward_macs=back.total[-1][1] if back is not None else None,
-        backward_flops=back.total[-1][2] if back is not None else None,
-        operators=operator_rows(forward, training),
-        unknown_ops=unknown_rows(forward, training),
-        notes=tuple(notes),
-    )
+        stepping = memory.gradient_bytes + (self.optimizer.step_peak_bytes if self.optimizer else 0)
+        return replace(
+            cost,
+            backward_macs=macs,
+            backward_flops=flops,
+            memory=replace(
+                memory,
+                training_activation_bytes=step.saved_bytes,
+                training_peak_bytes=at_rest + max(step.peak_bytes, stepping),
+            ),
+            modules=with_backward(cost.modules, back),
+            operators=operator_rows(self.forward, step),
+            unknown_ops=unknown_rows(self.forward, step),
+        )
 
-
-def _run(step: TrainingStep, forward: Pass, notes: list[str]) -> Pass | None:
-    """A training step on the same tensors as the forward pass; in evaluation mode if training mode does not run."""
-    options: dict[str, Any] = {
-        "training": True, "on_meta": forward.on_meta, "dtype": step.dtype, "loss": step.loss,
-    }  # fmt: skip
-    try:
-        result = run(step.model, step.call, **options)
-    except LuxmeterError:
-        raise
-    except Exception as problem:  # noqa: BLE001 - a user's model may raise anything; it is noted
+    def _run(self, notes: list[str]) -> Pass | None:
+        """A training step on the same tensors as the forward pass; in evaluation mode if training mode does not run."""
+        options: dict[str, Any] = {
+            "training": True, "on_meta": self.forward.on_meta, "dtype": self.dtype, "loss": self.loss,
+        }  # fmt: skip
         try:
-            result = run(step.model, step.call, **options, train_mode=False)
-        except Exception as second:  # noqa: BLE001 - likewise
-            notes.append(f"backward is not counted: {type(second).__name__}: {_first_line(second)}")
+            result = run(self.model, self.call, **options)
+        except LuxmeterError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - a user's model may raise anything; it is noted
+            try:
+                result = run(self.model, self.call, **options, train_mode=False)
+            except Exception as second:  # noqa: BLE001 - likewise
+                notes.append(f"backward is not counted: {type(second).__name__}: {_first_line(second)}")
+                return None
+            notes.append(f"backward is counted in evaluation mode: in training mode {_first_line(problem)}")
+        if _weights(result) != _weights(self.forward):
+            notes.append("backward is not counted: the model was changed after its forward pass was")
             return None
-        notes.append(f"backward is counted in evaluation mode: in training mode {_first_line(problem)}")
-    if _weights(result) != _weights(forward):
-        notes.append("backward is not counted: the model was changed before it was first looked at")
-        return None
-    if not result.has_gradients:
-        notes.append("backward is not counted: no result of the model has a gradient")
-        return None
-    return result
+        if not result.has_gradients:
+            notes.append("backward is not counted: no result of the model has a gradient")
+            return None
+        return result
 
 
 def _weights(one: Pass) -> dict[str, tuple[Any, ...]]:

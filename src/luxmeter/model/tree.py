@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from luxmeter.errors import UsageError, suggestion
-from luxmeter.model.module_paths import Places, first_places
 from luxmeter.model.passes import Pass
-from luxmeter.model.records import ModelCost, ModuleCost, OperatorCost, UnknownOperator
-from luxmeter.model.watch import CallNode
+from luxmeter.model.records import ModuleCost, OperatorCost, UnknownOperator
+from luxmeter.model.watch import CallNode, Places, first_places
 
 _Totals = dict[int, list[int]]
 
@@ -25,13 +23,13 @@ class Sums(NamedTuple):
 
 
 def module_rows(forward: Pass, sums: Sums) -> tuple[ModuleCost, ...]:
-    """Every module in the order of the model, the model itself first under the empty name. Backward is left open."""
+    """Every module in the order of the model, the model itself first under the empty name; without backward."""
     modules = first_places(forward.places)
     also = _other_names(forward.places, modules)
     own, total, calls, made = sums
     sizes = _params(forward)
     shapes = forward.watch.shapes
-    rows = []
+    rows: list[dict[str, Any]] = []
     for index, (name, module) in enumerate(modules):
         if index and "_orig_mod" in module._modules:
             continue  # the shell that torch.compile puts around a module: what is in it has its own row
@@ -44,37 +42,33 @@ def module_rows(forward: Pass, sums: Sums) -> tuple[ModuleCost, ...]:
         note = f"also {', '.join(also[index])}" if index in also else ""
         if index and not called:
             note = f"{note}; not called" if note else "not called"
-        rows.append(
-            ModuleCost.open(
-                _index=index, name=plain, kind=module.__class__.__name__, depth=plain.count(".") + 1 if name else 0,
-                calls=called, params=params, own_params=own_params, trainable_params=trainable, macs=macs, flops=flops,
-                own_macs=own_macs, own_flops=own_flops, moved_bytes=moved, activation_bytes=made.get(index, 0),
-                input_shapes=seen_in, output_shapes=seen_out, note=note,
-            )
-        )  # fmt: skip
+        rows.append({
+            "index": index, "name": plain, "kind": module.__class__.__name__,
+            "depth": plain.count(".") + 1 if name else 0, "calls": called, "params": params, "own_params": own_params,
+            "trainable_params": trainable, "macs": macs, "flops": flops, "own_macs": own_macs, "own_flops": own_flops,
+            "moved_bytes": moved, "backward_macs": 0, "backward_flops": 0, "activation_bytes": made.get(index, 0),
+            "input_shapes": seen_in, "output_shapes": seen_out, "note": note,
+        })  # fmt: skip
     _, macs, flops, moved = total[-1]
-    rows[0].fill(
-        macs=macs, flops=flops, moved_bytes=moved, own_macs=rows[0].own_macs + own[-1][1],
-        own_flops=rows[0].own_flops + own[-1][2], activation_bytes=forward.made_bytes,
+    rows[0].update(
+        macs=macs, flops=flops, moved_bytes=moved, own_macs=rows[0]["own_macs"] + own[-1][1],
+        own_flops=rows[0]["own_flops"] + own[-1][2], activation_bytes=forward.made_bytes,
     )  # fmt: skip
     for row, below in _containers(rows):
-        note = "; ".join(n for n in row.note.split("; ") if n and n != "not called")
-        row.fill(**{name: sum(getattr(b, name) for b in below) for name in _ADDED}, note=note)
-    return tuple(rows)
+        _add_up(row, below, "macs", "flops", "moved_bytes", "activation_bytes")
+        row["note"] = "; ".join(n for n in row["note"].split("; ") if n and n != "not called")
+    return tuple(ModuleCost(**row) for row in rows)
 
 
-def fill_backward(rows: tuple[ModuleCost, ...], back: Sums | None) -> None:
-    """Give every row what the backward pass costs; without one, nothing."""
-    totals = back.total if back is not None else {}
-    for row in rows:
-        _, macs, flops, _ = totals.get(row.index, _ZERO)
-        row.fill(backward_macs=macs, backward_flops=flops)
-    _, macs, flops, _ = totals.get(-1, _ZERO)
-    rows[0].fill(backward_macs=macs, backward_flops=flops)
+def with_backward(modules: Sequence[ModuleCost], back: Sums) -> tuple[ModuleCost, ...]:
+    """The rows with what the backward pass costs."""
+    rows = []
+    for module in modules:
+        _, macs, flops, _ = back.total.get(module.index or -1, _ZERO)  # -1 is everything: the model's own
+        rows.append({**vars(module), "backward_macs": macs, "backward_flops": flops})
     for row, below in _containers(rows):
-        row.fill(
-            **{name: sum(getattr(b, name) for b in below) for name in ("backward_macs", "backward_flops")}
-        )
+        _add_up(row, below, "backward_macs", "backward_flops")
+    return tuple(ModuleCost(**row) for row in rows)
 
 
 _NONE = (0, 0, 0)
@@ -87,21 +81,23 @@ def plain_name(name: str) -> str:
     return ".".join(part for part in name.split(".") if part != "_orig_mod") if "_orig_mod" in name else name
 
 
-_ADDED = ("macs", "flops", "moved_bytes", "activation_bytes")
-
-
-def _containers(rows: Sequence[ModuleCost]) -> Iterator[tuple[ModuleCost, list[ModuleCost]]]:
+def _containers(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Lists and namespaces are never called themselves: they cost what their children do. Innermost first."""
-    uncalled = [row for row in rows[1:] if not row.calls]
+    uncalled = [row for row in rows[1:] if not row["calls"]]
     if not uncalled:
         return
-    children: dict[str, list[ModuleCost]] = defaultdict(list)
+    children: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows[1:]:
-        children[row.name.rpartition(".")[0]].append(row)
+        children[row["name"].rpartition(".")[0]].append(row)
     for row in reversed(uncalled):
-        below = children[row.name]
-        if any(b.calls or b.flops for b in below):
+        below = children[row["name"]]
+        if any(b["calls"] or b["flops"] for b in below):
             yield row, below
+
+
+def _add_up(row: dict[str, Any], below: list[dict[str, Any]], *names: str) -> None:
+    for name in names:
+        row[name] = sum(b[name] for b in below)
 
 
 def _walk(node: CallNode) -> Iterator[CallNode]:
@@ -210,7 +206,7 @@ def _other_names(every: Places, first: Places) -> dict[int, list[str]]:
     return dict(others)
 
 
-def operator_rows(forward: Pass, training: Pass | None) -> tuple[OperatorCost, ...]:
+def operator_rows(forward: Pass, training: Pass | None = None) -> tuple[OperatorCost, ...]:
     """One row an operator, the most expensive first."""
     rows: dict[str, list[int]] = defaultdict(lambda: [0] * 7)
     for node in _walk(forward.watch.root):
@@ -245,15 +241,3 @@ def unknown_rows(*passes: Pass | None) -> tuple[UnknownOperator, ...]:
             shapes = tuple(shape for shapes in seen.shapes for shape in shapes)[:8]
             rows[name] = UnknownOperator(name, len(seen.calls), shapes, tuple(where[:8]), seen.reason)
     return tuple(rows.values())
-
-
-def find(cost: ModelCost, name: str) -> ModuleCost:
-    """The row of one module."""
-    for row in cost.modules:
-        if row.name == name:
-            return row
-    raise UsageError(
-        "unknown-module",
-        f"{cost.name} has no module called {name!r}.",
-        suggestion(name, [row.name for row in cost.modules]) or "See the names in .modules.",
-    )

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from luxmeter.operators.case import is_operators_file as is_operators_file
     from luxmeter.operators.case import load_operators as load_operators
     from luxmeter.operators.case import put_operators as put_operators
+    from luxmeter.operators.counterparts import counterpart_of as counterpart_of
     from luxmeter.operators.diff import diff_benchmark_files as diff_benchmark_files
+    from luxmeter.operators.diff import diff_benchmarks as diff_benchmarks
+    from luxmeter.operators.diff import pair_table as pair_table
+    from luxmeter.operators.diff import side_by_side as side_by_side
+    from luxmeter.operators.extract import operators_of as operators_of
     from luxmeter.operators.foreign.load import load_foreign as load_foreign
     from luxmeter.operators.mini import bench_model as bench_model
     from luxmeter.operators.mini import bench_model_file as bench_model_file
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from luxmeter.operators.series import series_of as series_of
     from luxmeter.operators.series import speedups_of as speedups_of
     from luxmeter.operators.timer import measure as measure
+    from luxmeter.operators.timer import measure_interleaved as measure_interleaved
     from luxmeter.operators.timer import without_collecting as without_collecting
 
 __getattr__, __dir__, __all__ = door(
@@ -35,7 +41,12 @@ __getattr__, __dir__, __all__ = door(
         "is_operators_file": "case",
         "load_operators": "case",
         "put_operators": "case",
+        "counterpart_of": "counterparts",
         "diff_benchmark_files": "diff",
+        "diff_benchmarks": "diff",
+        "pair_table": "diff",
+        "side_by_side": "diff",
+        "operators_of": "extract",
         "load_foreign": "foreign.load",
         "bench_model": "mini",
         "bench_model_file": "mini",
@@ -48,6 +59,7 @@ __getattr__, __dir__, __all__ = door(
         "series_of": "series",
         "speedups_of": "series",
         "measure": "timer",
+        "measure_interleaved": "timer",
         "without_collecting": "timer",
     },
 )

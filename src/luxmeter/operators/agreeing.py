@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from luxmeter.operators.backends import Prepared, tensors_of
+from luxmeter.nested import tensors_of
+from luxmeter.operators.backends import Prepared
 from luxmeter.operators.counterparts.agreement import agreement
 from luxmeter.operators.inputs import Call
 from luxmeter.operators.resolve import plain_name

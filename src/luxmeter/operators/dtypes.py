@@ -9,7 +9,7 @@ from luxmeter.errors import UsageError, suggestion
 from luxmeter.operators.case import Case
 from luxmeter.operators.resolve import arguments_of, plain_name
 from luxmeter.signature import (
-    SHORT_DTYPES,
+    DTYPE_SPELLINGS,
     Argument,
     DictOf,
     Facts,
@@ -18,32 +18,26 @@ from luxmeter.signature import (
     Signature,
     TensorSpec,
     Word,
+    dtype_named,
 )
 
-# What people write -> torch's name. The result is spelt as it was asked for.
-_SPELLINGS = {
-    "fp64": "float64", "double": "float64", "fp32": "float32", "float": "float32", "fp16": "float16",
-    "half": "float16", "bf16": "bfloat16",
-    **{short: long for long, short in SHORT_DTYPES.items() if long in ("float64", "float32", "float16")},
-    **{name: name for name in ("float64", "float32", "float16", "bfloat16")},
-}  # fmt: skip
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
 # Their third argument asks for a float32 result of float16 input, and nothing else.
 _HALF_TO_FLOAT = ("aten._softmax.default", "aten._log_softmax.default")
 _COMPLEX = {"float64": "complex128", "float32": "complex64", "float16": "complex32", "bfloat16": "complex64"}
 
 
-def dtype_named(spelling: str) -> str:
-    """torch's name of a dtype written as fp32, float32, f32, bf16, half ...; `recorded` stays."""
-    name = spelling.removeprefix("torch.")
-    if name == "recorded":
-        return name
-    if name not in _SPELLINGS:
+def float_dtype(spelling: str) -> str:
+    """torch's name of a floating-point dtype, however it is written; `recorded` stays."""
+    name = dtype_named(spelling)
+    if name not in (*_FLOATS, "recorded"):
+        known = sorted({*_FLOATS, *(short for short, long in DTYPE_SPELLINGS.items() if long in _FLOATS)})
         raise UsageError(
             "unknown-dtype",
             f"{spelling!r} is no floating-point dtype to run operators in.",
-            suggestion(name, _SPELLINGS) or f"Known: {', '.join(sorted(_SPELLINGS))}, recorded.",
+            suggestion(name, known) or f"Known: {', '.join(known)}, recorded.",
         )
-    return _SPELLINGS[name]
+    return name
 
 
 def in_dtype(case: Case, dtype: str) -> Case:
@@ -51,7 +45,7 @@ def in_dtype(case: Case, dtype: str) -> Case:
 
     Complex inputs follow; arguments that name a floating-point dtype do, too. `recorded` changes nothing.
     """
-    name = dtype_named(dtype)
+    name = float_dtype(dtype)
     if name == "recorded":
         return case
     args = tuple(_value(v, name) for v in case.signature.args)

@@ -12,7 +12,7 @@ from luxmeter.errors import UsageError
 from luxmeter.isolate import Outcome, Pool
 from luxmeter.operators.backends import BACKENDS
 from luxmeter.operators.case import Case, Operators, case_from_json, case_to_json
-from luxmeter.operators.dtypes import dtype_named
+from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.options import BenchOptions
 from luxmeter.operators.scales import check_names, scaled, sweep
 
@@ -39,7 +39,7 @@ class Job:
 def check(ops: Operators, options: BenchOptions) -> None:
     """Refuse what cannot be measured before anything is."""
     for dtype in options.dtypes:
-        dtype_named(dtype)
+        float_dtype(dtype)
     for backend in options.backends:
         BACKENDS.get(backend)
         options.python_for(backend)

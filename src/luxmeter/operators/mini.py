@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.isolate import Pool
-from luxmeter.operators.dtypes import dtype_named
+from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import Job, aten_kernel_jobs, onnx_kernel_jobs
 from luxmeter.operators.options import BenchOptions
@@ -163,7 +163,7 @@ def _configs(job_configs: Sequence[str | Sequence[str]]) -> list[tuple[str, str]
                 f"{pair!r} is no job configuration.",
                 'Write pairs such as ["fp16", "ort"] or ["fp32", "pt"].',
             )
-        dtype_named(pair[0])
+        float_dtype(pair[0])
     return [(pair[0], pair[1]) for pair in pairs]
 
 

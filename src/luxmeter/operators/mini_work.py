@@ -12,7 +12,7 @@ import torch
 
 from luxmeter.operators.agreeing import Judged, judge, restorer
 from luxmeter.operators.backends import BACKENDS, Unsupported
-from luxmeter.operators.dtypes import dtype_named
+from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.inputs import Call
 from luxmeter.operators.timer import measure
 from luxmeter.operators.work import TORCH_BACKENDS, aten_kernels, costs_of, differences, memory_peak
@@ -83,7 +83,7 @@ def _call(
 ) -> tuple[Call, Any]:
     """The model in `dtype` with its inputs, and what it gives in fp32."""
     torch.default_generator.manual_seed(0)  # torch.manual_seed imports all of dynamo
-    wanted = getattr(torch, dtype_named(dtype))
+    wanted = getattr(torch, float_dtype(dtype))
     model = _class(place)(*init)
     inputs = [
         torch.randint(0, integers[str(i)], shape) if str(i) in integers else torch.rand(shape)

@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from luxmeter import environment
 from luxmeter.errors import UsageError
 from luxmeter.flops import cost_of, moved_bytes
+from luxmeter.nested import tensors_of
 from luxmeter.operators.agreeing import Judged, draws, judge, restorer
-from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward_of, tensors_of
+from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward_of
 from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.dtypes import for_cpu, in_dtype
 from luxmeter.operators.inputs import NOT_REPLAYABLE, Call, make_call

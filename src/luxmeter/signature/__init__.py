@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from luxmeter.signature.modules import is_unmade as is_unmade
     from luxmeter.signature.modules import look_of as look_of
     from luxmeter.signature.modules import module_of as module_of
+    from luxmeter.signature.records import DTYPE_SPELLINGS as DTYPE_SPELLINGS
     from luxmeter.signature.records import LONG_DTYPES as LONG_DTYPES
     from luxmeter.signature.records import SHORT_DTYPES as SHORT_DTYPES
     from luxmeter.signature.records import Argument as Argument
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from luxmeter.signature.records import Word as Word
     from luxmeter.signature.records import contiguous_stride as contiguous_stride
     from luxmeter.signature.records import dtype_bytes as dtype_bytes
+    from luxmeter.signature.records import dtype_named as dtype_named
     from luxmeter.signature.records import map_tensors as map_tensors
     from luxmeter.signature.records import tensors_in as tensors_in
     from luxmeter.signature.records import text as text
@@ -51,6 +53,7 @@ __getattr__, __dir__, __all__ = door(
         "look_of": "modules",
         "module_of": "modules",
         "Argument": "records",
+        "DTYPE_SPELLINGS": "records",
         "DictOf": "records",
         "Facts": "records",
         "LONG_DTYPES": "records",
@@ -64,6 +67,7 @@ __getattr__, __dir__, __all__ = door(
         "Word": "records",
         "contiguous_stride": "records",
         "dtype_bytes": "records",
+        "dtype_named": "records",
         "map_tensors": "records",
         "tensors_in": "records",
         "text": "records",

@@ -19,6 +19,16 @@ SHORT_DTYPES = {
     "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0fnu",
 }  # fmt: skip
 LONG_DTYPES = {short: long for long, short in SHORT_DTYPES.items()}
+DTYPE_SPELLINGS = {
+    **LONG_DTYPES, "double": "float64", "float": "float32", "half": "float16", "fp64": "float64", "fp32": "float32",
+    "fp16": "float16", "long": "int64", "int": "int32", "short": "int16", "byte": "uint8",
+}  # fmt: skip
+
+
+def dtype_named(spelling: str) -> str:
+    """torch's name of a dtype that is written as fp32, f32, float, torch.float32 ...; what is not known, as it is."""
+    plain = spelling.strip().removeprefix("torch.")
+    return DTYPE_SPELLINGS.get(plain, plain)
 
 
 @dataclass(frozen=True)

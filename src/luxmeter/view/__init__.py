@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from luxmeter.view.notebook import load_ipython_extension as load_ipython_extension
     from luxmeter.view.pages.bench import benchmark_picture as benchmark_picture
     from luxmeter.view.pages.model import model_page as model_page
+    from luxmeter.view.pages.plots import parallel as parallel
+    from luxmeter.view.pages.plots import plot as plot
+    from luxmeter.view.pages.plots import plot_tensorboard as plot_tensorboard
     from luxmeter.view.pages.trace import trace_page as trace_page
     from luxmeter.view.text.model import model_report as model_report
     from luxmeter.view.text.model import model_text as model_text
@@ -22,6 +25,9 @@ __getattr__, __dir__, __all__ = door(
         "load_ipython_extension": "notebook",
         "benchmark_picture": "pages.bench",
         "model_page": "pages.model",
+        "parallel": "pages.plots",
+        "plot": "pages.plots",
+        "plot_tensorboard": "pages.plots",
         "trace_page": "pages.trace",
         "model_report": "text.model",
         "model_text": "text.model",

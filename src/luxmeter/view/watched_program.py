@@ -9,9 +9,9 @@ from typing import Any
 
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import Experiment, offer_experiment, params_of, program_ended, program_follows
+from luxmeter.import_hook import call_after_import
 from luxmeter.store import Ending
 from luxmeter.view.program import RunRequest
-from luxmeter.view.startup.first_import import call_after_import
 
 
 class Watched:
@@ -42,7 +42,7 @@ class Watched:
         watched = Watched(experiment)
         for framework in ("numpy", "torch"):
             if framework not in sys.modules:
-                call_after_import(framework, watched._note_random)
+                call_after_import(watched._note_random, framework)
         watched._listen_to_argparse()
         return watched
 

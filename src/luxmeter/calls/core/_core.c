@@ -249,6 +249,7 @@ typedef struct {
     int (*from_py_object)(void *, DLTensor *);
     int direct; /* tensors are read where the table points to, see "where a tensor keeps its shape" */
     PyObject *classify, *key, *on_signature, *on_result, *on_thread, *on_chunk, *sync;
+    PyObject *hook_error; /* what the first of the hook_errors says */
     uint64_t events, lost, passed, unfinished, generalised, hook_errors, described;
     int64_t described_ns;
 } Recorder;
@@ -281,6 +282,22 @@ static THREAD_LOCAL uint64_t own_token; /* of this OS thread; never used again b
 static THREAD_LOCAL uint64_t cached_serial;
 static THREAD_LOCAL Thread *cached_thread;
 
+/* Counts an exception of a hook, keeps what the first one says, and drops it. */
+static void drop_hook_error(Recorder *r)
+{
+    PyObject *type, *value, *trace;
+    r->hook_errors++;
+    PyErr_Fetch(&type, &value, &trace);
+    if (r->hook_error == NULL && type != NULL) {
+        PyErr_NormalizeException(&type, &value, &trace);
+        r->hook_error = PyUnicode_FromFormat("%s: %S", ((PyTypeObject *)type)->tp_name, value);
+        PyErr_Clear();
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+}
+
 /* Calls a hook with recording off on this thread. An Exception of it is counted and dropped; what is more than
  * that (KeyboardInterrupt) is the user's: -1. An exception that is already set survives. */
 static int call_hook(Recorder *r, Thread *t, PyObject *hook, PyObject *const *args, size_t n, PyObject **result)
@@ -290,15 +307,11 @@ static int call_hook(Recorder *r, Thread *t, PyObject *hook, PyObject *const *ar
     PyErr_Fetch(&type, &value, &trace);
     t->busy = 1;
     PyObject *answer = PyObject_Vectorcall(hook, args, n, NULL);
-    t->busy = was;
     if (answer == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_Exception)) {
-            PyErr_Clear();
-            r->hook_errors++;
-        } else {
-            status = -1;
-        }
+        if (PyErr_ExceptionMatches(PyExc_Exception)) drop_hook_error(r);
+        else status = -1;
     }
+    t->busy = was;
     if (status == 0) {
         PyErr_Restore(type, value, trace);
     } else {
@@ -691,10 +704,7 @@ static int hash_key(Hasher *h, PyObject *v)
     if (key == NULL) return 0;
     Py_hash_t value = PyObject_Hash(key);
     Py_DECREF(key);
-    if (value == -1) {
-        PyErr_Clear();
-        r->hook_errors++;
-    }
+    if (value == -1) drop_hook_error(r);
     put(h, (uint64_t)value);
     return 0;
 }
@@ -846,12 +856,9 @@ static int hash_attributes(Hasher *h, PyObject *v, PyObject *names, int depth)
         int was = h->thread->busy;
         h->thread->busy = 1;
         PyObject *value = PyObject_GetAttr(v, PyTuple_GET_ITEM(names, i));
+        if (value == NULL) drop_hook_error(h->recorder);
         h->thread->busy = was;
-        if (value == NULL) {
-            PyErr_Clear();
-            h->recorder->hook_errors++;
-            return 0;
-        }
+        if (value == NULL) return 0;
         status = depth < MAX_DEPTH ? hash_one(h, value, depth + 1) : 0;
         Py_DECREF(value);
     }
@@ -1297,8 +1304,7 @@ static int64_t resolve(Wrapper *w, PyObject *instance)
         callable = PyLong_AsLongLong(answer);
         Py_DECREF(answer);
         if (PyErr_Occurred() || callable < -1 || callable >= (int64_t)r->callable_count) {
-            PyErr_Clear();
-            r->hook_errors++;
+            drop_hook_error(r);
             callable = -1;
         }
     }
@@ -1680,6 +1686,7 @@ static int recorder_clear(PyObject *self)
     r->running = 0; /* wrappers that are left only pass on: no hook is needed any more */
     set_on(r);
     Py_CLEAR(r->classify);
+    Py_CLEAR(r->hook_error);
     Py_CLEAR(r->key);
     Py_CLEAR(r->on_signature);
     Py_CLEAR(r->on_result);
@@ -2023,6 +2030,7 @@ static PyObject *recorder_after_fork(PyObject *self, PyObject *unused)
     }
     r->events = r->lost = r->passed = r->unfinished = r->generalised = r->hook_errors = r->steps = 0;
     r->described_ns = (int64_t)(r->described = 0);
+    Py_CLEAR(r->hook_error);
     Py_RETURN_NONE;
 }
 
@@ -2030,7 +2038,14 @@ static PyObject *recorder_recording(PyObject *self, void *unused) { return PyBoo
 
 static PyObject *recorder_direct(PyObject *self, void *unused) { return PyBool_FromLong(((Recorder *)self)->direct); }
 
+static PyObject *recorder_hook_error(PyObject *self, void *unused)
+{
+    PyObject *said = ((Recorder *)self)->hook_error;
+    return said != NULL ? Py_NewRef(said) : PyUnicode_FromString("");
+}
+
 static PyGetSetDef recorder_getset[] = {{"recording", recorder_recording, NULL, NULL, NULL},
+                                        {"hook_error", recorder_hook_error, NULL, NULL, NULL},
                                         {"direct", recorder_direct, NULL, NULL, NULL},
                                         {NULL}};
 

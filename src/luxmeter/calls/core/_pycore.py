@@ -130,8 +130,8 @@ class Recorder:
         try:
             callable_id = wrapper._resolve(instance)
             self._known(callable_id)
-        except Exception:  # noqa: BLE001 - a resolver's failure must not become the user's
-            self._buffers.count("hook_errors")
+        except Exception as failure:  # noqa: BLE001 - a resolver's failure must not become the user's
+            self._buffers.count_error(failure)
             callable_id = -1
         finally:
             thread.busy = False
@@ -147,6 +147,10 @@ class Recorder:
     @property
     def recording(self) -> bool:
         return self._on
+
+    @property
+    def hook_error(self) -> str:
+        return self._buffers.hook_error
 
     def _set(self) -> None:
         on = self._running and not self._paused and not self._sampled_out
@@ -324,7 +328,7 @@ class Recorder:
     def _call_hook(self, thread: Thread_, hook: Callable[..., None] | None, *args: Any) -> None:
         failure = thread.run(hook, *args) if hook is not None else None
         if isinstance(failure, Exception):  # never break the user's program
-            self._buffers.count("hook_errors")
+            self._buffers.count_error(failure)
         elif failure is not None:
             raise failure
 
@@ -337,8 +341,8 @@ class Recorder:
             key: object = self._keys.make(args, kwargs, floats)
             if spec.floats:
                 key = (key, tuple([value.hex() for value in floats]))
-        except Exception:  # noqa: BLE001
-            self._buffers.count("hook_errors")
+        except Exception as failure:  # noqa: BLE001
+            self._buffers.count_error(failure)
             return 0
         finally:
             thread.busy = False

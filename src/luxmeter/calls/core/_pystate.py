@@ -232,6 +232,7 @@ class Buffers:
             "steps",
         )
         self.counts = dict.fromkeys(names, 0)
+        self.hook_error = ""
 
     def put(self, thread: Thread_, span: Span, spec: Callable_, numbers: tuple[int, int, int, int]) -> bool:
         """Keep one event; `numbers` are duration, wait, signature, flags. True when that filled a chunk."""
@@ -308,6 +309,11 @@ class Buffers:
         """Add to one of the counts that are seldom touched."""
         with self._lock:
             self.counts[name] += by
+
+    def count_error(self, failure: Exception) -> None:
+        """Count an exception of a hook, and keep what the first one says."""
+        self.count("hook_errors")
+        self.hook_error = self.hook_error or f"{type(failure).__name__}: {failure}"
 
     def stats(self) -> dict[str, int]:
         """All counts."""

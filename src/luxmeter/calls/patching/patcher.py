@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import sys
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +12,7 @@ from luxmeter.calls import frameworks, processes
 from luxmeter.calls.patching import aliases, survivors
 from luxmeter.calls.patching.bindings import ABSENT, Binding
 from luxmeter.calls.patching.filters import Filter
-from luxmeter.calls.patching.imports import AsideImports
+from luxmeter.calls.patching.imports import aside_imports
 from luxmeter.calls.patching.suspended import Aside, Stretch
 from luxmeter.calls.targets import SILENT, Coverage, Target, Unseen, left_out_for, told
 from luxmeter.errors import LuxmeterError, TraceError, warn_once
@@ -131,7 +130,7 @@ class Patcher:
         self._targets: dict[tuple[int, str], tuple[Target, Framework]] = {}  # by owner of the name
         self._stand_ins: dict[int, tuple[Any, Any]] = {}  # id(original) -> (original, stand-in)
         self._ours: dict[int, tuple[Any, Any]] = {}  # id(stand-in) -> (original, stand-in)
-        self._imports = AsideImports((*self._frameworks, *awaited), self.aside, awaited, self.arrived)
+        self._imports = aside_imports((*self._frameworks, *awaited), self.aside, awaited, self.arrived)
         self._aside = Aside(self._take_all, self._put_all)
         self.spawned: processes.Spawned | None = None
 
@@ -161,7 +160,7 @@ class Patcher:
             for framework in self._frameworks.values():
                 self._put(framework)
             self._check_sight()
-            sys.meta_path.insert(0, self._imports)
+            self._imports.put()
             with self._leaving_out("processes that multiprocessing spawns"):
                 self._watch_spawning()
         except BaseException:
@@ -230,8 +229,7 @@ class Patcher:
     def remove(self) -> None:
         """Bind everything as it was before `install`. Modules that were imported meanwhile are set right too."""
         global _installed
-        if self._imports in sys.meta_path:
-            sys.meta_path.remove(self._imports)
+        self._imports.remove()
         try:
             for framework in self._frameworks.values():
                 framework.removed()

@@ -21,8 +21,8 @@ from luxmeter.experiment.capture.system_metrics import SystemMeter
 from luxmeter.experiment.capture.watch_files import FileWatch, KeepLimits, to_batch
 from luxmeter.experiment.checkpoint import background
 from luxmeter.experiment.options import ExperimentOptions
+from luxmeter.experiment.reproduce.handover import random_at_start
 from luxmeter.experiment.seed import start_state
-from luxmeter.experiment.seed.restored import random_at_start
 from luxmeter.files import json_text
 from luxmeter.store import FileChange, OutputFile, RunWriter, records
 

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +23,10 @@ from luxmeter.experiment import lineage
 from luxmeter.experiment.capture import redaction
 from luxmeter.experiment.capture.git import git_agrees, git_text
 from luxmeter.experiment.query import source_code
+from luxmeter.experiment.reproduce import handover
 from luxmeter.experiment.reproduce.entries import check_entries, is_control
 from luxmeter.experiment.reproduce.rollback import roll_back
-from luxmeter.experiment.seed import restored
-from luxmeter.store import Command, Lab, Run, inside, layout
+from luxmeter.store import Command, Lab, Run, inside
 
 # Variables of the run that decide numbers; everything else is this machine's own.
 _DECIDING = (
@@ -81,9 +80,9 @@ def run_again(
             )  # where it wrote to: git keeps no empty or ignored folder
         plan = make_plan(run, command, place, arguments)
         words = _words(plan, run, place, python or sys.executable)
-        started_ns = time.time_ns()
-        returncode = _wait(words, plan.cwd, _variables(run, lab, place, random_state), quiet=quiet)
-        made = _child_of(run.id, lab, started_ns)
+        with handover.handed_over(run, random_state=random_state) as file:
+            returncode = _wait(words, plan.cwd, _variables(run, lab, place, file), quiet=quiet)
+            made = handover.run_made(file, run.name)
         if made is None:
             raise StoreError(
                 "no-run-made",
@@ -222,26 +221,24 @@ def _watched(run: Run, place: Path) -> list[str]:
     return [str(inside(place, folder)) if folder.parts else str(place) for folder in below]
 
 
-def _variables(run: Run, lab: Lab, place: Path, random_state: bool) -> dict[str, str]:
+def _variables(run: Run, lab: Lab, place: Path, order: Path) -> dict[str, str]:
     recorded = run.environment.get("variables", {})
     deciding = {
         name: str(recorded[name]) for name in _DECIDING if isinstance(recorded, Mapping) and name in recorded
     }
-    variables = {k: v for k, v in os.environ.items() if k not in _DECIDING and k != restored.VARIABLE}
+    # Its runs lie in none of ours.
+    variables = {k: v for k, v in os.environ.items() if k not in (*_DECIDING, lineage.VARIABLE)}
     code = run.snapshot
     # In front of everything: a project installed in place would otherwise give its present code, not the run's.
     paths = [str(place / root) for root in import_roots(list(code.files) if code else [])]
     paths += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    made = {
+    return {
         **variables,
         **deciding,
         "LUXMETER_HOME": str(lab.folder),
-        lineage.VARIABLE: str(run.folder),
+        handover.VARIABLE: str(order),
         "PYTHONPATH": os.pathsep.join(paths),
     }
-    if random_state:
-        made[restored.VARIABLE] = str(run.folder)
-    return made
 
 
 def _wait(words: list[str], cwd: Path, variables: dict[str, str], *, quiet: bool) -> int:
@@ -276,16 +273,6 @@ def _stderr() -> int | None:
         return sys.stderr.fileno()
     except (OSError, ValueError, AttributeError):
         return subprocess.DEVNULL  # a notebook's stream has no file: the output is in the new run's log
-
-
-def _child_of(parent: str, lab: Lab, started_ns: int) -> Run | None:
-    """The first run since then that names `parent` as its own."""
-    for head in reversed(lab.catalog.select_heads("", limit=200, archived=None)):
-        if head.created_ns >= started_ns and head.state != "damaged":
-            found = Run(lab.folder / layout.RUNS / head.id, lab.folder)
-            if found.identity.get("parent") == parent:
-                return found
-    return None
 
 
 def _link(run: Run, place: Path, name: str) -> None:

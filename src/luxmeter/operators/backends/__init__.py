@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from luxmeter.nested import tensors_of
 from luxmeter.operators.inputs import Call
 from luxmeter.registry import Registry
 
@@ -120,16 +121,3 @@ def backward_of(call: Call, *, after_forward: Callable[[], Any] | None = None) -
         return result, torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
 
     return run
-
-
-def tensors_of(value: Any) -> list[Any]:
-    """All tensors in a nested result, depth first."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [t for item in value for t in tensors_of(item)]
-    return []

@@ -20,7 +20,8 @@ import torch
 
 from luxmeter import stats
 from luxmeter.errors import MissingExtraError
-from luxmeter.operators.backends import Prepared, Unsupported, tensors_of
+from luxmeter.nested import tensors_of
+from luxmeter.operators.backends import Prepared, Unsupported
 from luxmeter.operators.inputs import Call
 
 _WARM = 3  # runs of a profile that are not counted

@@ -12,7 +12,7 @@ import typer
 from luxmeter.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
-    from luxmeter.model import Comparison, ModelCost
+    from luxmeter.model import ModelComparison, ModelCost
 
 
 def register(app: typer.Typer) -> None:
@@ -118,7 +118,7 @@ def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -
         side_by_side(together)
 
 
-def side_by_side(together: Comparison) -> None:
+def side_by_side(together: ModelComparison) -> None:
     """Print several models' costs, each with its ratio to the first one's."""
     from luxmeter.render import Column, Table
 

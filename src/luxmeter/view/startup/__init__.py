@@ -170,14 +170,10 @@ def _begin(request: Request) -> None:
     if any(name in sys.modules for name in _FRAMEWORKS):
         start_now(request)
         return
-    from luxmeter.view.startup.first_import import call_after_import
+    from luxmeter.import_hook import call_after_import
 
-    def start_once() -> None:
-        for cancel in waiting:  # a trace that has begun sees the other framework come by itself
-            cancel()
-        start_now(request)
-
-    waiting = [call_after_import(name, start_once) for name in _FRAMEWORKS]
+    # A trace that has begun sees the other framework come by itself.
+    call_after_import(lambda: start_now(request), *_FRAMEWORKS)
 
 
 def _speak() -> None:

@@ -78,6 +78,8 @@ def summary_lines(cost: ModelCost) -> list[str]:
             f"{memory.optimizer or 'no optimizer'} {size(memory.optimizer_bytes)}, kept for backward "
             f"{size(memory.training_activation_bytes or 0)}"
         )
+    elif cost.training_step is not None:
+        lines.append("  training     not counted yet: backward=True, or .with_training()")
     if cost.latency is not None and cost.batch not in {None, *(b.batch for b in cost.latency.batches)}:
         lines.append(
             f"  latency      batch {cost.batch}, as given: median {span(cost.latency.median_ns)}, "

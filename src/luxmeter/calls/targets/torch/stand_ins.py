@@ -278,7 +278,7 @@ def run_worker(token: Any, module: str, name: str, /, *args: Any) -> Any:
     loop = getattr(sys.modules.get(module) or __import__(module, fromlist=[name]), name)
     if isinstance(loop, functools.partial):  # forked: the stand-in is in place here as well
         loop = patcher.original_of(loop)
-    child = session.start_in_child(token) if token is not None and patcher.installed() is None else None
+    child = session.start_in_child(token)
     try:
         return loop(*args)
     finally:

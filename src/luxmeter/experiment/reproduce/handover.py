@@ -1,0 +1,107 @@
+"""Between `luxmeter reproduce` and the program that it starts: one file says which run is repeated, and hears which are made.
+
+Its first line is the order. Each run that the program makes, unless it lies in another run of it, adds a line: its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from luxmeter.errors import LuxmeterError, warn_once
+from luxmeter.experiment.seed import start_state
+from luxmeter.files import read_json
+from luxmeter.store import Run
+from luxmeter.store.records import FILES_FOLDER, RANDOM
+
+VARIABLE = "LUXMETER_HANDOVER"  # the file, for the program
+_random_from: Path | None = (
+    None  # the folder of the run whose random state the run that begins is to start from
+)
+
+
+class Order(NamedTuple):
+    """What the program is started for."""
+
+    folder: Path  # of the run that is repeated, the parent of those that are made
+    name: str
+    random_state: bool  # whether draws are to be the same again
+
+
+@contextlib.contextmanager
+def handed_over(run: Run, *, random_state: bool) -> Iterator[Path]:
+    """The file, for as long as the program runs."""
+    with tempfile.TemporaryDirectory(prefix="luxmeter-handover-") as folder:
+        file = Path(folder) / "order"
+        order = {"folder": str(run.folder), "name": run.name, "random_state": random_state}
+        file.write_text(json.dumps(order) + "\n", encoding="utf-8")
+        yield file
+
+
+def run_made(file: Path, name: str) -> Run | None:
+    """Of the runs that the program made and kept, the first of this name; else the first."""
+    folders = [Path(line) for line in _lines(file)[1:]]
+    # `luxmeter run` discards its own for one that the program keeps elsewhere.
+    made = [Run(folder, folder.parent.parent) for folder in folders if (folder / "run.json").is_file()]
+    return next((run for run in made if run.name == name), made[0] if made else None)
+
+
+# -- in the program ---------------------------------------------------------------------------------------------------
+
+
+def order() -> Order | None:
+    """What this process was started for; None if a user started it."""
+    try:
+        given = json.loads(_lines(Path(os.environ[VARIABLE]))[0])
+        return Order(Path(given["folder"]), given["name"], given["random_state"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def note_run(folder: Path, name: str) -> None:
+    """A run begins that lies in no other one. It draws as the one that is repeated did, if it may be that one again."""
+    global _random_from
+    given = order()
+    if given is None:
+        return
+    file = Path(os.environ[VARIABLE])
+    if given.random_state and (name == given.name or len(_lines(file)) == 1):
+        _random_from = given.folder
+    with contextlib.suppress(OSError), file.open("a", encoding="utf-8") as noted:  # one small append
+        noted.write(f"{folder}\n")
+
+
+def random_at_start() -> dict[str, Any]:
+    """The random state at a run's start; first set to that of the run that is repeated, at the moment it was written down."""
+    if _random_from is not None:
+        _go_back(_random_from)
+    return start_state.take()
+
+
+def _go_back(folder: Path) -> None:
+    global _random_from
+    record = read_json(folder / FILES_FOLDER / RANDOM)
+    if record is None or any(name in record and name not in sys.modules for name in ("torch", "numpy")):
+        return  # written down when a framework was loaded that is not yet: then this will be called again
+    _random_from = None
+    try:
+        start_state.restore(record)
+    except (LuxmeterError, KeyError, TypeError, ValueError) as error:
+        warn_once(
+            "random-not-restored",
+            f"The random state of the run in {folder} cannot be set: {error}.",
+            "What is drawn without a seed will differ.",
+        )
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []

@@ -1,0 +1,43 @@
+"""Tensors in nested values: one walk for all who look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_DEEPEST_OBJECT = 6  # objects lead on to others, and may lead anywhere
+
+
+def tensors_of(value: Any, *, in_objects: bool = False) -> list[Any]:
+    """The tensors of torch in nested tuples, lists, sets and dicts, in order; on request in plain objects' attributes, too."""
+    from torch import Tensor
+
+    return found_in(value, lambda one: isinstance(one, Tensor), in_objects=in_objects)
+
+
+def found_in(value: Any, is_wanted: Callable[[Any], bool], *, in_objects: bool = False) -> list[Any]:
+    """The same for whatever is wanted: what is inside of it is not looked at."""
+    found: list[Any] = []
+    _walk(value, is_wanted, in_objects, set(), found)
+    return found
+
+
+def _walk(  # no function inside the other: it would hold on to itself, and so to the tensors
+    value: Any, is_wanted: Callable[[Any], bool], in_objects: bool, above: set[int], found: list[Any]
+) -> None:
+    if is_wanted(value):
+        found.append(value)
+        return
+    inside: Any = ()
+    if isinstance(value, dict):
+        inside = value.values()
+    elif isinstance(value, list | tuple | set):
+        inside = value
+    elif in_objects and hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+        inside = vars(value).values()
+    if id(value) in above or (in_objects and len(above) == _DEEPEST_OBJECT):
+        return  # a value may contain itself
+    above.add(id(value))
+    for item in inside:
+        _walk(item, is_wanted, in_objects, above, found)
+    above.discard(id(value))

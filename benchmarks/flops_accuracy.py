@@ -102,7 +102,7 @@ def count_all(
             outcomes = pool.map("counters.flop_counters:count", asked, timeout_s=limit_s)
             steps = track(outcomes, f"counting with {counter}", total=len(todo))
             for number, outcome in steps:
-                row, one = todo[number], _kept(outcome)
+                row, one = todo[number], _row_of(outcome)
                 counts[row.table, row.model, counter] = one
                 steps.note(row.model)
                 _say(row, counter, one)
@@ -117,7 +117,7 @@ def count_all(
     return False
 
 
-def _kept(outcome: Outcome) -> dict[str, Any]:
+def _row_of(outcome: Outcome) -> dict[str, Any]:
     if outcome.status != "ok":
         why = outcome.reason.splitlines()[0][:200] if outcome.reason else ""
         return {"status": outcome.status, "why": why, "taken_s": round(outcome.taken_s, 2)}
@@ -134,7 +134,7 @@ def _say(row: Row, counter: str, one: dict[str, Any]) -> None:
     print(f"{counter:15} {row.table:11} {row.model:40} {row.gmacs:10.3f} {said}{wrong}", flush=True)
 
 
-def read_kept(path: Path | None) -> Counts:
+def read_saved(path: Path | None) -> Counts:
     """What an earlier run kept, without a torn last line; what ran out of time or crashed is tried again."""
     counts: Counts = {}
     if path is not None and path.exists():
@@ -315,7 +315,7 @@ def main() -> int:
     torch.set_num_threads(1)
     timm = None if options.timm == "all" else int(options.timm)
     rows = published(only=options.only, below=options.below, timm=timm)
-    counts = read_kept(options.resume)
+    counts = read_saved(options.resume)
     counters = options.counter or COUNTERS
     times = {} if options.no_speed else speed()
     for name, value in times.items():

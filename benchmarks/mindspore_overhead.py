@@ -132,14 +132,14 @@ def ours(
         step()
         after = t._recorder.stats()
         calls, passed = after["events"] - before["events"], after["passed"] - before["passed"]
-        with t._patcher.aside():
+        with t._patcher.suspended():
             step()
             assert t._recorder.stats()["events"] == after["events"], "bare is not bare"
             assert not t._patcher.is_stand_in(ms.ops.relu), "bare is not bare"
         assert calls and t._patcher.is_stand_in(ms.ops.relu), "traced is not traced"
         for _ in rounds(seconds):
             for name in order.sample(list(times), len(times)):
-                with contextlib.nullcontext() if name == "traced" else t._patcher.aside():
+                with contextlib.nullcontext() if name == "traced" else t._patcher.suspended():
                     times[name].append(best_of(step, clock))
         paper_ns = on_paper(t, calls, passed)
     return {**times, "calls": calls, "paper_ns": paper_ns}

@@ -273,7 +273,7 @@ def alternating(step: Callable[[], None], *, rounds: int) -> dict[str, float]:
         steps = max(2, min(20, int(4e6 / max(_time_of_steps(step, 2), 1))))
         for number in range(rounds):
             for name in list(times)[:: 1 if number % 2 else -1]:
-                with t._patcher.aside() if name == "bare" else contextlib.nullcontext():
+                with t._patcher.suspended() if name == "bare" else contextlib.nullcontext():
                     if name == "armed, idle":
                         t._recorder.pause()
                     step()

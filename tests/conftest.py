@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import shutil
 import signal
 import sys
-import threading
-import time
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import residue
+from luxmeter import scratch
 from luxmeter.errors import forget_warnings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -34,8 +37,44 @@ def warm_torch() -> None:
         optimizer([torch.nn.Parameter(torch.ones(1))], lr=0.1)  # the first one of a class wraps its step
 
 
+@pytest.fixture(autouse=True, scope="session")
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for the temporary files of each test. Its path is short: sockets are made below it."""
+    import multiprocessing.util
+
+    tmp_path_factory.getbasetemp()
+    # What is compiled once serves all tests.
+    os.environ.setdefault(
+        "TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}"
+    )
+    multiprocessing.util.get_temp_dir()  # one for all of a process, too
+    folder = Path(tempfile.mkdtemp(prefix="lt-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def nothing_left_behind(temporary_files: Path) -> Iterator[None]:
+    """No thread lives on, nothing stays patched, and no file lies outside the test's folder (tests/residue.py).
+
+    Comes before every other fixture of a test: what those put in place is gone again when this one looks.
+    """
+    before = residue.state()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(temporary_files))
+        patch.setattr(tempfile, "tempdir", str(temporary_files))
+        yield
+        store = sys.modules.get("luxmeter.store")
+        assert store is None or store.active_run() is None, "a run is still active"
+        scratch.remove_made()  # as at the end of the process
+    left = residue.temporary_faults(temporary_files)
+    residue.empty(temporary_files)
+    left += residue.faults(before)
+    assert not left, "\n".join(left)
+
+
+@pytest.fixture(autouse=True)
+def own_home(nothing_left_behind: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home, no settings from outside, and the test's own folder as the current one."""
     home = tmp_path / "home"
     home.mkdir()
@@ -49,66 +88,3 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(work)
     forget_warnings()
     yield home
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_behind(own_home: Path) -> Iterator[None]:
-    """No thread of ours lives on, torch is as it was, and the repository has no new file."""
-    threads = set(threading.enumerate())
-    torch_before = _torch_bindings()
-    files_before = _repository_files()
-    yield
-    left = _threads_left(threads)
-    assert not left, f"threads left running: {left}"
-    after = _torch_bindings()
-    if torch_before is not None and after is not None:
-        changed = sorted(k for k in torch_before.keys() | after.keys() if torch_before.get(k) != after.get(k))
-        assert not changed, f"torch is not as it was: {changed[:10]}"
-    store = sys.modules.get("luxmeter.store")
-    assert store is None or store.active_run() is None, "a run is still active"
-    new = _repository_files() - files_before
-    assert not new, f"files left in the repository: {sorted(new)}"
-
-
-def _threads_left(before: set[threading.Thread]) -> list[str]:
-    deadline = time.monotonic() + 5
-    while True:
-        left = [
-            t.name
-            for t in threading.enumerate()
-            if t not in before and t.is_alive() and t.name.startswith("luxmeter")
-        ]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.01)
-
-
-def _torch_bindings() -> dict[str, int] | None:
-    """Name -> identity in the namespaces that tracing patches; None while torch is not imported."""
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "optim"):
-        return None
-    places = {
-        "torch": torch,
-        "torch.Tensor": torch.Tensor,
-        "torch.nn.functional": torch.nn.functional,
-        "torch.nn.Module": torch.nn.Module,
-        "torch.linalg": torch.linalg,
-        "torch.optim.Optimizer": torch.optim.Optimizer,
-        "torch.optim.Adam": torch.optim.Adam,
-        "torch.optim.SGD": torch.optim.SGD,
-    }
-    # Submodules appear by themselves when something imports them: only what can be called is compared.
-    return {
-        f"{place}.{name}": id(value)
-        for place, namespace in places.items()
-        for name, value in vars(namespace).items()
-        if callable(value) and name not in ("__getattr__",)
-    }
-
-
-_REPOSITORY = Path(__file__).parent.parent
-
-
-def _repository_files() -> set[str]:
-    return {entry.name for entry in os.scandir(_REPOSITORY) if not entry.name.startswith(".")}

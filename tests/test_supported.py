@@ -12,6 +12,8 @@ import luxmeter as lux
 from luxmeter import supported
 from luxmeter.errors import UsageError
 
+ONE_CORE = "what is said of versions before a core is chosen"
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -57,7 +57,7 @@ class Described(str):
         return str(self), self.type, self.digest
 
 
-class Kept(dict[str, Any]):
+class DescribedMapping(dict[str, Any]):
     """A mapping that `described` made: its keys are written out already.
 
     One that holds the fields of an object knows the object's type. That counts where two such are compared, not beside a
@@ -65,7 +65,9 @@ class Kept(dict[str, Any]):
     """
 
     def __eq__(self, other: object) -> bool:
-        return dict.__eq__(self, other) and (not isinstance(other, Kept) or type_of(self) == type_of(other))
+        return dict.__eq__(self, other) and (
+            not isinstance(other, DescribedMapping) or type_of(self) == type_of(other)
+        )
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -73,12 +75,12 @@ class Kept(dict[str, Any]):
     __hash__ = None  # as a dict
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=DescribedMapping)
 
 
 def type_of(kept: Any) -> str:
     """The type of the object whose fields these are; empty for a mapping that was one."""
-    return str(vars(kept).get(TYPE, "")) if isinstance(kept, Kept) else ""
+    return str(vars(kept).get(TYPE, "")) if isinstance(kept, DescribedMapping) else ""
 
 
 def with_type(kept: K, name: str) -> K:
@@ -88,7 +90,7 @@ def with_type(kept: K, name: str) -> K:
 
 
 def described(value: Any) -> Any:
-    """`value` in terms of None, bool, int, float, str, list, tuple, Kept and Described. Never raises; twice is once."""
+    """`value` in terms of None, bool, int, float, str, list, tuple, DescribedMapping and Described. Never raises; twice is once."""
     try:
         return _described(value, ())
     except RecursionError:
@@ -149,7 +151,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def _described(value: Any, above: tuple[int, ...]) -> Any:
-    if value is None or isinstance(value, bool | Described | Kept):
+    if value is None or isinstance(value, bool | Described | DescribedMapping):
         return value
     if isinstance(value, enum.Enum):
         return leaf(value)
@@ -167,7 +169,7 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
         return _unknown(value)
     inner = (*above, id(value))
     if isinstance(value, Mapping):
-        return Kept((_key(key, value), _described(held, inner)) for key, held in value.items())
+        return DescribedMapping((_key(key, value), _described(held, inner)) for key, held in value.items())
     if isinstance(value, list):
         return [_described(held, inner) for held in value]
     if isinstance(value, tuple):
@@ -175,7 +177,7 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
     fields = fields_of(value)
     if fields is None:
         return leaf(value)
-    kept: Kept = _described(fields, inner)
+    kept: DescribedMapping = _described(fields, inner)
     return with_type(kept, _type_name(type(value)))
 
 
@@ -246,10 +248,10 @@ def _text(value: Any, digest: str) -> str:
             if "<" not in name and getattr(value, "__module__", "") != "__main__"
             else f"{name}{_SEPARATOR}{digest[:8]}"
         )
-    return f"{_own_words(value)}{_SEPARATOR}{digest[:8]}"
+    return f"{_as_it_says(value)}{_SEPARATOR}{digest[:8]}"
 
 
-def _own_words(value: Any) -> str:
+def _as_it_says(value: Any) -> str:
     """What an object says of itself, if that does not change from process to process."""
     name = name_of(type(value))
     if "__repr__" not in {name for part in type(value).__mro__[:-1] for name in vars(part)}:

@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from luxmeter.described import TYPE, Described, Kept, leaf, type_of, with_type
+from luxmeter.described import TYPE, Described, DescribedMapping, leaf, type_of, with_type
 from luxmeter.errors import StoreError
 
 DEEPEST = 200  # nesting of JSON: what is deeper overflows the stack of whoever walks through it
@@ -135,6 +135,6 @@ def from_json(value: Any, depth: int = 0) -> Any:
                 return {name: from_json(item, depth + 1) for name, item in inner.items()}
         if isinstance(name := value.get(TYPE), str):
             fields = from_json({key: item for key, item in value.items() if key != TYPE}, depth)
-            return with_type(Kept(fields), name)
+            return with_type(DescribedMapping(fields), name)
         return {name: from_json(item, depth + 1) for name, item in value.items()}
     return value

@@ -152,7 +152,11 @@ class _Encoder:
             return _part(b"M", self._named(value.__func__, above) + self.encode(value.__self__, above))
         if isinstance(value, types.CodeType):
             return self._code(value, above)
-        if callable(value) and isinstance(getattr(value, "__qualname__", None), str) and _found_again(value):
+        if (
+            callable(value)
+            and isinstance(getattr(value, "__qualname__", None), str)
+            and _is_importable(value)
+        ):
             return _part(
                 b"Q", name_of(value).encode()
             )  # a function of another kind: compiled, cached, traced
@@ -208,7 +212,7 @@ class _Encoder:
             return part
         if isinstance(value, type):
             return part + self._class_body(value, above)
-        if not self._by_code and ("<" in name or not _found_again(value)):
+        if not self._by_code and ("<" in name or not _is_importable(value)):
             raise Unknown(value, "a function made inside another one, or a lambda, has no name of its own")
         return part + self._function_body(value, above)
 
@@ -286,14 +290,14 @@ def _needs_body(value: Any) -> bool:
     """Whether a name alone does not tell: it leads elsewhere, or to what a notebook may define anew."""
     if isinstance(value, type) and _is_from_c(value):
         return False
-    return value.__module__ == "__main__" or not _found_again(value)
+    return value.__module__ == "__main__" or not _is_importable(value)
 
 
 def _is_from_c(kind: type) -> bool:
     return not kind.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
 
 
-def _found_again(value: Any) -> bool:
+def _is_importable(value: Any) -> bool:
     """Whether its module has it under its name, or something that stands in for it there: a decorator's, a trace's."""
     found: Any = sys.modules.get(value.__module__ or "")
     for name in value.__qualname__.split("."):

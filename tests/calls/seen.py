@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from luxmeter.calls import core as cores
 from luxmeter.calls.arguments import Arguments
-from luxmeter.calls.describe import Words, describer
+from luxmeter.calls.describe import Names, describer
 from luxmeter.calls.patching import aliases
 from luxmeter.calls.patching.patcher import Patcher
 
@@ -24,17 +24,17 @@ FASTEST = cores.describe()[0]  # for tests that any core serves
 
 
 class Seen:
-    """Words and counts of one patched stretch."""
+    """Names and counts of one patched stretch."""
 
     def __init__(self, core: str, *, inside: bool = False, **options: Any) -> None:
         self.core = importlib.import_module(CORES[core])
         arguments = Arguments()
-        self.words = Words(arguments, describer("torch", facts=True))
+        self.known = Names(arguments, describer("torch", facts=True))
         # Signatures as a trace makes them: to read and describe the arguments may change nothing either.
         self.recorder = self.core.Recorder(
-            inside=inside, on_signature=self.words.on_signature, **arguments.hooks()
+            inside=inside, on_signature=self.known.on_signature, **arguments.hooks()
         )
-        self.words.attach(self.recorder)
+        self.known.attach(self.recorder)
         self.names: dict[int, str] = {0: ""}
         self.paths: dict[int, str] = {}
         self.kinds: dict[int, int] = {}
@@ -42,7 +42,7 @@ class Seen:
 
     def add(self, name: str, *, label: str = "", kind: int = 0, path: str = "", module: bool = False, record: bool = True,
             boundary: bool = False, framework: str = "") -> int:  # fmt: skip
-        found = self.words.add(
+        found = self.known.add(
             name,
             label=label,
             kind=kind,

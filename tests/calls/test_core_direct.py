@@ -18,6 +18,8 @@ from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.records import EVENT_DTYPE
 from luxmeter.supported import has
 
+ONE_CORE = "each test names the ways it compares, those of both cores among them"
+
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.int8, torch.bool, torch.bfloat16, torch.complex64]
 
 

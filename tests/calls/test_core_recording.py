@@ -356,6 +356,7 @@ def test_unknown_ids_are_refused(core):
         recorder.sample(0)
 
 
+@pytest.mark.one_core("a part of the Python core")
 def test_what_is_known_about_instances_is_tidied_up_while_other_threads_add_theirs():
     known = Instances()
     instances = [type("Instance", (), {})() for _ in range(1024)]

@@ -88,6 +88,7 @@ def test_every_call_of_many_threads_is_counted(core: ModuleType, totals: bool, m
     count(core, totals=totals, max_pending=max_pending)
 
 
+@pytest.mark.one_core("which of them is chosen")
 def test_a_python_without_its_lock_has_the_python_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """PYTHON_GIL=0 keeps the lock off although the C core was imported: it would count wrong, so it is not used."""
     monkeypatch.delenv("LUXMETER_CORE", raising=False)

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
+from seen import CORES
 from torch import nn
 
 import luxmeter as lux
@@ -35,13 +36,13 @@ class Net(nn.Module):
         return self.b(torch.relu(self.a(x)))
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TraceResult]:
+@pytest.fixture(scope="module", params=CORES)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TraceResult]:
     net = Net()
     opt = torch.optim.SGD(net.parameters(), lr=0.1)
     x = torch.ones(3, 4)
     folder = tmp_path_factory.mktemp("export") / "t"
-    with lux.trace(inside=True, keep=folder) as t:
+    with lux.trace(inside=True, keep=folder, core=request.param) as t:
         for _ in range(5):
             with t.section("train"):
                 opt.zero_grad()
@@ -183,7 +184,7 @@ def test_collapsed_stacks_add_up_to_the_whole(saved: TraceResult) -> None:
     assert sum(found.values()) == own
 
 
-def test_totals_have_tables_and_no_calls(tmp_path: Path) -> None:
+def test_totals_have_tables_and_no_calls(tmp_path: Path, core_name: str) -> None:
     with lux.trace(totals=True) as t:
         torch.ones(2).sum()
     export.write(t, "t.csv", what="api")
@@ -213,14 +214,14 @@ def test_wrong_requests(saved: TraceResult) -> None:
     assert Window.parse(":0.5", 3) == Window(None, 0.5, 3)
 
 
-def test_names_of_files_and_folders() -> None:
+def test_names_of_files_and_folders(core_name: str) -> None:
     assert [is_trace_file_name(n) for n in ("a.html", "dir/", "dir", ".hidden", "a.b/c", "../x")] == [
         True
     ] + [False] * 5
     assert trace_format_of("a.trace.json") == "perfetto" and trace_format_of("a.json") == "json"
 
 
-def test_a_running_trace_can_be_written() -> None:
+def test_a_running_trace_can_be_written(core_name: str) -> None:
     t: Trace = lux.start()
     try:
         torch.ones(2)

@@ -12,6 +12,8 @@ from luxmeter.calls import frameworks
 from luxmeter.classic import apitimewrapper
 from luxmeter.errors import MissingExtraError, UsageError
 
+ONE_CORE = "which frameworks are looked at is settled before a core is chosen"
+
 
 def test_torch_alone_never_imports_mindspore():
     code = "import luxmeter as lux, sys, torch\nwith lux.trace(): torch.ones(2)\nprint('mindspore' in sys.modules)"
@@ -45,7 +47,7 @@ def test_several_may_wait_for_one_package(tmp_path, monkeypatch):
     import contextlib
     import sys
 
-    from luxmeter.calls.patching.imports import aside_imports
+    from luxmeter.calls.patching.imports import suspended_imports
     from luxmeter.import_hook import call_after_import
 
     (tmp_path / "awaited_package.py").write_text("x = 1")
@@ -53,7 +55,7 @@ def test_several_may_wait_for_one_package(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     arrived: list[str] = []
     for number in range(2):
-        aside_imports(
+        suspended_imports(
             (),
             contextlib.nullcontext,
             ("awaited_package",),

@@ -17,6 +17,8 @@ from torch import nn
 import luxmeter as lux
 from luxmeter.calls.options import TraceOptions
 
+ONE_CORE = "what the page says is held against the core that a reader has"
+
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "tracing.md").read_text(encoding="utf-8")
 

@@ -168,7 +168,7 @@ def test_a_class_that_cannot_be_changed_keeps_its_other_names(
 
     monkeypatch.setattr(patcher.Binding, "put", refuses)
     with unchanged(), Seen(core) as seen:
-        with seen.patcher.aside():
+        with seen.patcher.suspended():
             pass
         double(torch.ones(2))
         torch.add(torch.ones(1), 1)
@@ -186,6 +186,7 @@ def test_when_nothing_can_be_seen_the_start_fails_and_leaves_nothing(
     assert patcher.installed() is None and torch_is_untouched()
 
 
+@pytest.mark.one_core("no core is reached")
 def test_a_listing_that_fails_altogether_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listed, "listing", breaks)
     with pytest.raises(TraceError, match="framework-unknown"):

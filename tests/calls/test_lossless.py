@@ -29,7 +29,7 @@ def test_every_call_is_kept_when_the_program_waits(core: str) -> None:
     assert t.result.notes() == []
 
 
-def test_otherwise_what_does_not_fit_is_lost_and_told() -> None:
+def test_otherwise_what_does_not_fit_is_lost_and_told(core_name: str) -> None:
     """The writer is kept from writing: no luck of timing decides."""
     with lux.trace(framework=None, max_pending=4096) as t:
         work = t.wrap(len, name="work")

@@ -67,12 +67,14 @@ def test_ever_new_signatures_stay_flat(tmp_path: Path, core: str, calls: int):
     assert signatures == 1001
 
 
+@pytest.mark.one_core("so many calls are too many for the Python core")
 def test_a_million_calls_with_tensors_leak_nothing(tmp_path: Path):
     pytest.importorskip("luxmeter.calls.core._core")
     grown, *_ = run(tmp_path, "c", 1_000_000, "same", "torch")
     assert grown < 64
 
 
+@pytest.mark.one_core("so many calls are too many for the Python core")
 @pytest.mark.soak
 def test_fifty_million_calls_in_two_hundred_megabytes(tmp_path: Path):
     pytest.importorskip("luxmeter.calls.core._core")

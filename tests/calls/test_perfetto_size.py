@@ -12,6 +12,8 @@ import luxmeter as lux
 from luxmeter.calls import export
 from luxmeter.calls.window import Window
 
+ONE_CORE = "the size of a file of so many calls; the quickest core makes them"
+
 
 def check(calls: int) -> None:
     with lux.trace(framework=None, core=FASTEST, lossless=True, inside=True) as t:

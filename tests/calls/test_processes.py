@@ -103,7 +103,7 @@ def test_a_spawned_process_joins(tmp_path: Path):
         if __name__ == "__main__":
             with lux.trace(framework=None) as t:
                 t.wrap(len, name="work")([])
-                process = multiprocessing.get_context("spawn").Process(target=child, args=(t._words.child_token(),))
+                process = multiprocessing.get_context("spawn").Process(target=child, args=(t._names.child_token(),))
                 process.start()
                 process.join()
                 assert process.exitcode == 0

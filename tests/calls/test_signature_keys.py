@@ -48,5 +48,6 @@ def test_two_hundred_steps_of_adam_are_one_signature_each(core: str) -> None:
     assert found["Tensor.addcdiv_"] == 2 and max(found.values()) <= 4, found
 
 
+@pytest.mark.one_core("a list is held against a list")
 def test_every_name_is_one_that_is_timed() -> None:
     assert set(coverage().seen) >= SHAPED_BY_FLOATS

@@ -170,7 +170,7 @@ def test_nothing_of_the_trace_lives_on_in_what_was_put_back():
     with lux.trace(framework="torch") as t:
         kept = [F.gelu]
     assert kept[0] is GELU
-    wrapper = type(t._recorder.wrap(len, t._words.add("x")))
+    wrapper = type(t._recorder.wrap(len, t._names.add("x")))
     del t
     gc.collect()
     assert not [o for o in gc.get_objects() if type(o) is wrapper and o.__wrapped__ is GELU]

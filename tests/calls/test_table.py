@@ -21,9 +21,9 @@ from luxmeter.calls.records import (
     SECTION,
     SPAN,
     SPANNED,
-    CallableWords,
+    CallableNames,
     ProcessRecord,
-    SignatureWords,
+    SignatureNames,
 )  # fmt: skip
 from luxmeter.calls.table import CallTable, make_table
 from luxmeter.calls.totals import bucket_edges
@@ -31,14 +31,16 @@ from luxmeter.calls.tree import descendants, make_tree, parents
 from luxmeter.errors import UsageError
 from luxmeter.signature import Signature
 
+ONE_CORE = "tables of made-up events"
+
 CALLABLES = (
-    CallableWords("(luxmeter)"),
-    CallableWords("Tensor.__add__", "+"),
-    CallableWords("torch.mm"),
-    CallableWords("Net", kind=SPAN, path="net"),
-    CallableWords("fit", kind=SECTION),
-    CallableWords("torch.nn.Linear", path="net.a"),
-    CallableWords("torch.nn.Linear", path="net.b"),
+    CallableNames("(luxmeter)"),
+    CallableNames("Tensor.__add__", "+"),
+    CallableNames("torch.mm"),
+    CallableNames("Net", kind=SPAN, path="net"),
+    CallableNames("fit", kind=SECTION),
+    CallableNames("torch.nn.Linear", path="net.a"),
+    CallableNames("torch.nn.Linear", path="net.b"),
 )
 
 
@@ -52,7 +54,7 @@ def recording(*rows: dict[str, Any], totals: tuple[TotalsRow, ...] = ()) -> Reco
     columns["process"] = np.array([row.get("process", 0) for row in rows], dtype=np.uint32)
     set_own_work_apart(columns)
     processes = tuple(ProcessRecord(rank, 100 + rank, {}, {}, {0: "main", 1: "other"}) for rank in (0, 1))
-    signatures = (None, SignatureWords(1, Signature((1,))), SignatureWords(1, Signature((2,))))
+    signatures = (None, SignatureNames(1, Signature((1,))), SignatureNames(1, Signature((2,))))
     return Recording(columns, totals, CALLABLES, signatures, processes)
 
 

@@ -19,6 +19,8 @@ from luxmeter.calls.targets.torch import callables
 from luxmeter.calls.targets.torch.names import LABELS, class_name
 from luxmeter.errors import UsageError
 
+ONE_CORE = "what is listed is the framework's matter; the tests that record name both cores"
+
 NAMES = {target.name: target for target in callables.listing().targets}
 
 

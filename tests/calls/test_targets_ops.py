@@ -97,8 +97,9 @@ def test_compiled_and_captured_programs(core: str, twice: Any) -> None:
     }  # fmt: skip
 
 
-def test_they_can_be_filtered_and_are_told_of() -> None:
-    with Seen("python", only=["torch.ops.aten.mm"]) as seen:
+@pytest.mark.parametrize("core", CORES)
+def test_they_can_be_filtered_and_are_told_of(core: str) -> None:
+    with Seen(core, only=["torch.ops.aten.mm"]) as seen:
         torch.ops.aten.mm(torch.ones(1, 1), torch.ones(1, 1))
         torch.ops.aten.neg(torch.ones(1))
     assert seen.counts() == {"torch.ops.aten.mm": 1}

@@ -12,10 +12,12 @@ import torch
 import luxmeter as lux
 from luxmeter.calls.diff import diff_traces
 from luxmeter.calls.reader import Recording
-from luxmeter.calls.records import CallableWords
+from luxmeter.calls.records import CallableNames
 from luxmeter.calls.result import TraceResult
 from luxmeter.errors import TraceError, UsageError
 from luxmeter.view.cli import build_app
+
+ONE_CORE = "differences are found in recordings, whichever core made them"
 
 
 class Made:
@@ -34,7 +36,7 @@ class Made:
             "wait_ns": zeros.astype(np.int64), "callable": code, "signature": zeros, "thread": zeros, "section": zeros,
             "module": zeros, "depth": zeros.astype(np.uint16), "flags": zeros.astype(np.uint16), "process": zeros,
         }  # fmt: skip
-        words = (CallableWords("(luxmeter)"), *(CallableWords(n) for n in names))
+        words = (CallableNames("(luxmeter)"), *(CallableNames(n) for n in names))
         self.recording = Recording(events, (), words, (None,), ())
 
 

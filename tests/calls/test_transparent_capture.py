@@ -188,6 +188,7 @@ class TestCompile:
                 assert bits(compiled(X, W)) == expected
         assert backend.graphs <= 2
 
+    @pytest.mark.one_core("compiling takes seconds; the tests above have both cores")
     @pytest.mark.slow
     @pytest.mark.skipif(not compiler_works(), reason="inductor needs a C++ compiler, and none works here")
     def test_with_inductor(self):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from seen import FASTEST, Seen, bindings, is_stand_in, torch_is_untouched, unchanged
+from seen import Seen, bindings, is_stand_in, torch_is_untouched, unchanged
 
 import luxmeter as lux
 from luxmeter.calls.patching import patcher
@@ -104,8 +104,9 @@ def test_immutable_c_types_are_left_alone(core: str):
     assert seen.calls() == {"torch.ones": 1, "Tensor.add": 1}
 
 
-def test_an_error_while_installing_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch):
-    seen = Seen(FASTEST)
+@pytest.mark.parametrize("core", ["c", "python"])
+def test_an_error_while_installing_leaves_nothing_behind(core: str, monkeypatch: pytest.MonkeyPatch):
+    seen = Seen(core)
     calls = []
 
     def breaks(*args: Any) -> Any:
@@ -125,8 +126,9 @@ def test_an_error_while_installing_leaves_nothing_behind(monkeypatch: pytest.Mon
 
 
 class TestNesting:
-    def test_a_second_patcher_is_refused(self):
-        with unchanged(), Seen(FASTEST) as seen:
+    @pytest.mark.parametrize("core", ["c", "python"])
+    def test_a_second_patcher_is_refused(self, core: str):
+        with unchanged(), Seen(core) as seen:
             with pytest.raises(TraceError, match="already-tracing"):
                 Seen("python").patcher.install()
             torch.sin(torch.ones(1))
@@ -172,6 +174,7 @@ class TestNesting:
             assert Stops()(torch.ones(1)).shape == (1,)
         assert other.table()["torch.sin"].n == 1 and "torch.cos" not in {row.name for row in other.table()}
 
+    @pytest.mark.one_core("no core is reached")
     def test_stop_without_start(self):
         with pytest.raises(TraceError):
             lux.stop()

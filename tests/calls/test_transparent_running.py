@@ -238,6 +238,7 @@ def test_two_ranks_of_ddp(core: str, tmp_path: Path):
     assert by_rank == [{"rank": 0, "n": 6}, {"rank": 1, "n": 6}]
 
 
+@pytest.mark.one_core("which names are bound is the patcher's matter, and importing Dynamo takes seconds")
 def test_a_name_imported_under_tracing_stays_timed_when_torch_imports_lazily() -> None:
     """`luxmeter trace`: the script's `from torch import relu` binds a stand-in; the first optimizer imports Dynamo."""
     code = """

@@ -23,10 +23,10 @@ STEPS: dict[str, tuple[Any, str]] = {
     "take": (writer.Spill, "_take"),
     "batch": (records, "to_batch"),
     "columns": (records, "numbers_of"),
-    "words": (describe.Words, "untold_lines"),
+    "words": (describe.Names, "untold_lines"),
     "one signature": (describe, "signature_to_json"),
     "words file": (writer, "open"),
-    "words written": (describe.Words, "told"),
+    "words written": (describe.Names, "told"),
     "segment": (SegmentWriter, "append"),
     "segment file": (SegmentWriter, "_open_file"),
     "segment closed": (SegmentWriter, "close"),
@@ -146,9 +146,10 @@ def _inject(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, times: float
     monkeypatch.setattr(owner, name, failing(real, times, error), raising=False)
 
 
+@pytest.mark.one_core("no core is reached")
 def test_signatures_that_come_while_the_writer_reads_them() -> None:
     """In Python 3.11 the collector may run, and with it other threads, wherever a tuple is made."""
-    known = describe.Words(Arguments())
+    known = describe.Names(Arguments())
     numbers = iter(range(1, 100_000))
     describing = []
 
@@ -178,7 +179,7 @@ def test_signatures_that_come_while_the_writer_reads_them() -> None:
 
 def test_callables_added_by_many_threads_keep_their_names(core: Any) -> None:
     """Threads that name a callable at the same time must not take each other's number."""
-    known = describe.Words(Arguments())
+    known = describe.Names(Arguments())
     recorder = core.Recorder()
     known.attach(recorder)
     found: dict[str, int] = {}

@@ -16,6 +16,8 @@ import luxmeter as lux
 from luxmeter.classic import patching_hook
 from luxmeter.errors import LuxmeterWarning, UsageError
 
+ONE_CORE = "a running trace is met, not looked into"
+
 MODULE_HOOK = """
 from torch import nn
 

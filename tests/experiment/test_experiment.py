@@ -17,6 +17,8 @@ from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.experiment.seed import start_state
 from luxmeter.store import Lab, active_run, records
 
+ONE_CORE = "where a trace lands, not what it records"
+
 
 @dataclasses.dataclass
 class Settings:

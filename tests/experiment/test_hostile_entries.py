@@ -203,7 +203,7 @@ def test_the_name_of_a_folder_in_a_record_stays_a_name(lab: Lab, tmp_path: Path,
     file = run.folder / "files" / "code.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "root": root}))
     with code_of(run) as place:
-        assert place.parent.name.startswith("luxmeter-again-") and (place / "train.py").is_file()
+        assert place.parent.name.startswith("luxmeter-rerun-") and (place / "train.py").is_file()
         assert ".." not in place.parts
     assert not place.parent.exists()
 

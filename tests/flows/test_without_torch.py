@@ -19,6 +19,8 @@ import typer
 import luxmeter as lux
 from luxmeter.view.cli import build_app
 
+ONE_CORE = "what is there without torch, not what is recorded"
+
 WORKS = {
     "__version__", "trace", "start", "stop", "load_trace", "globs", "Params", "BaseParams", "Meter", "AvgMeter", "Logger",
     "FolderState", "RndManager", "random", "Experiment", "runs", "ExperimentViewer", "flops_of", "load_operators", "Operators",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typed import ANYTHING, untyped
 
 import luxmeter
 
@@ -35,13 +37,12 @@ def test_is_shown_in_an_example(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_is_typed(name: str) -> None:
-    value = getattr(luxmeter, name)
-    if not inspect.isfunction(value):
-        return
-    signature = inspect.signature(value)
-    assert signature.return_annotation is not inspect.Signature.empty
-    bare = [p.name for p in signature.parameters.values() if p.annotation is inspect.Parameter.empty]
-    assert not bare, f"{name}: parameters without a type: {bare}"
+    assert not untyped(getattr(luxmeter, name))
+
+
+def test_every_exception_from_types_is_needed() -> None:
+    found = {line for name in NAMES for line in untyped(getattr(luxmeter, name), anything=())}
+    assert found == {f"{name}: its result is anything" for name in ANYTHING}
 
 
 def test_dir_and_unknown_names() -> None:
@@ -57,10 +58,14 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     script = Path(
         shutil.copy(path, tmp_path)
     )  # not in the repository: some keep a snapshot of the code around them
+    temporary = tmp_path / "temporary"  # an example may leave its own things there, for a reader to look at
+    temporary.mkdir()
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
-    )
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    assert not list(temporary.glob("luxmeter-*"))
 
 
 def test_a_mistyped_name_gets_a_suggestion() -> None:

@@ -1,4 +1,4 @@
-"""Files with telling names, and every message explained."""
+"""No file in the way of another, and every message explained."""
 
 from __future__ import annotations
 
@@ -6,24 +6,10 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 import luxmeter
 
 SOURCE = Path(luxmeter.__file__).parent
 REPOSITORY = Path(__file__).parent.parent.parent
-EMPTY_NAMES = {"utils", "util", "helpers", "common", "misc", "base"}
-OURS = [
-    path
-    for folder in ("src", "tests", "benchmarks", "examples", "tools")
-    for path in sorted((REPOSITORY / folder).rglob("*.py"))
-]
-
-
-@pytest.mark.parametrize("path", OURS, ids=lambda p: p.relative_to(REPOSITORY).as_posix())
-def test_file_is_well_named(path: Path) -> None:
-    assert path.stem not in EMPTY_NAMES
-    assert not EMPTY_NAMES & set(path.relative_to(REPOSITORY).parts)
 
 
 def test_benchmarks_do_not_shadow_standard_modules() -> None:

@@ -25,6 +25,8 @@ from luxmeter.calls.targets.torch.classes import subclasses
 from luxmeter.errors import LuxmeterWarning, MissingExtraError, forget_warnings
 from mindspore import Tensor, mint, nn, ops
 
+ONE_CORE = "MindSpore takes seconds to begin; calls/test_core_frameworks.py holds what each core makes of a framework"
+
 X = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
 
 

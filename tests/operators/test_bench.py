@@ -27,6 +27,8 @@ from luxmeter.operators.results import COLUMNS, BenchResult, load_benchmark
 from luxmeter.operators.scales import at_scale, dimensions
 from luxmeter.signature import ListOf, Signature, TensorSpec, describe, module_of
 
+ONE_CORE = "operators are taken from recordings, whichever core made them"
+
 X, W = torch.rand(8, 16), torch.nn.Parameter(torch.rand(4, 16))
 LINEAR = Case("torch.nn.functional.linear", describe((X, W)))
 ADD = Case("torch.add", describe((X, torch.rand(8, 16))))

@@ -21,6 +21,8 @@ from luxmeter.operators.replay import replay
 from luxmeter.operators.resolve import callable_of, is_operator, named_value
 from luxmeter.signature import ModuleSpec, Signature, TensorSpec, Word
 
+ONE_CORE = "names are looked up while a trace runs, not recorded"
+
 TENSOR = {"tensor": {"shape": [2], "dtype": "float32"}}
 
 

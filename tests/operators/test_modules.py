@@ -24,6 +24,8 @@ from luxmeter.signature import ModuleSpec, Signature, Word, describe, module_of
 pytest.importorskip("expecttest")
 from module_samples import EVERY, KINDS, variations
 
+ONE_CORE = "operators are taken from recordings, whichever core made them"
+
 
 def written(module: nn.Module, *args: Any) -> Case:
     """As a trace would have it, through its saved form."""

@@ -25,7 +25,7 @@ from luxmeter.operators.resolve import is_operator
 from luxmeter.operators.results import load_benchmark
 from luxmeter.operators.scales import at_scale, dimensions, scaled
 from luxmeter.operators.series import series_of
-from luxmeter.operators.work import misfit_of
+from luxmeter.operators.work import mismatch_of
 from luxmeter.signature import ModuleSpec, describe, facts_of, module_of
 
 
@@ -134,7 +134,7 @@ def test_every_kind_of_operator_follows(recorded: Case, wanted: str | None, out:
     if wanted is not None:
         assert given(bigger.case) == wanted
     assert dimensions(bigger.case)["batch"] == 32
-    assert misfit_of(bigger.case, make_call(bigger.case)) == ""
+    assert mismatch_of(bigger.case, make_call(bigger.case)) == ""
     found = outputs_of(replay(bigger.case))
     assert out is None or found[0] == out
     smaller = scaled(recorded, {"batch": 2})  # an index that was seen may lie outside now
@@ -262,7 +262,7 @@ def claims_hold(cases: list[Case]) -> tuple[int, int, list[str]]:
             said = str(size) in re.findall(r"\d+", str(found.case.signature)) or "arange" in recorded.op
             try:
                 call = make_call(found.case)
-                if dimensions(found.case)["batch"] != size or not said or misfit_of(found.case, call):
+                if dimensions(found.case)["batch"] != size or not said or mismatch_of(found.case, call):
                     wrong.append(f"{recorded} at {size}: {found.case.signature}")
                 call.run()
                 ran += 1

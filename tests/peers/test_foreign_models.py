@@ -7,6 +7,8 @@ import torch
 
 import luxmeter as lux
 
+ONE_CORE = "large models, quick core; calls/ has both"
+
 pytestmark = pytest.mark.peers
 
 

@@ -14,6 +14,8 @@ import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.view.cli import build_app
 
+ONE_CORE = "a command reads recordings, whichever core made them"
+
 LOG = """Operator: aten.add.Tensor
 cnt: 3, ((T([2, 3], f32), T([2, 3], f32)), {})
 cnt: 1, ((T([2, 3], f32), 1), {})

@@ -13,6 +13,8 @@ import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.view.cli import build_app
 
+ONE_CORE = "a command reads recordings, whichever core made them"
+
 
 def command(*args: str) -> None:
     build_app()(["trace", "--from", "kept", *args], standalone_mode=False)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from luxmeter.calls.patching.patcher import coverage as coverage
     from luxmeter.calls.processes import Token as Token
     from luxmeter.calls.reader import trace_title as trace_title
-    from luxmeter.calls.records import CallableWords as CallableWords
-    from luxmeter.calls.records import SignatureWords as SignatureWords
+    from luxmeter.calls.records import CallableNames as CallableNames
+    from luxmeter.calls.records import SignatureNames as SignatureNames
     from luxmeter.calls.result import TraceResult as TraceResult
     from luxmeter.calls.result import load_trace as load_trace
     from luxmeter.calls.session import Trace as Trace
@@ -73,8 +73,8 @@ __getattr__, __dir__, __all__ = door(
         "coverage": "patching.patcher",
         "Token": "processes",
         "trace_title": "reader",
-        "CallableWords": "records",
-        "SignatureWords": "records",
+        "CallableNames": "records",
+        "SignatureNames": "records",
         "TraceResult": "result",
         "load_trace": "result",
         "Trace": "session",

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from luxmeter.calls.records import CALL, SECTION, CallableWords, SignatureWords
+from luxmeter.calls.records import CALL, SECTION, CallableNames, SignatureNames
 from luxmeter.signature import Opaque, Signature, describe, signature_from_json, tensors_in
 from luxmeter.signature import to_json as signature_to_json
 from luxmeter.torch_extra import has_torch
@@ -36,18 +36,18 @@ SHAPED_BY_FLOATS = frozenset(
         ),
     }
 )
-_NOBODY = CallableWords("")  # at a number whose callable is being added
+_NOBODY = CallableNames("")  # at a number whose callable is being added
 Describer: TypeAlias = dict[str, Any]  # "facts": what looks at values (signature.Looks), "module"
 
 
-class Words:
+class Names:
     """Names for ids. `add` is called by whoever patches; `on_signature` and `on_thread` by the core."""
 
     def __init__(self, arguments: Arguments, how: Describer | None = None) -> None:
         self._arguments = arguments
         self._describer = how or {}  # keyword arguments for signature.describe: facts=, module=
-        self.callables: list[CallableWords] = [CallableWords(OWN_NAME)]
-        self.signatures: dict[int, SignatureWords] = {}
+        self.callables: list[CallableNames] = [CallableNames(OWN_NAME)]
+        self.signatures: dict[int, SignatureNames] = {}
         self.threads: dict[int, str] = {}
         self.sections: dict[str, int] = {}
         self._described: dict[int, int] = {}  # signature -> callable, while it is described
@@ -85,7 +85,7 @@ class Words:
         )
         while len(self.callables) <= number:  # other threads may do the same: a place too many is harmless
             self.callables.append(_NOBODY)
-        self.callables[number] = CallableWords(name, label, kind, path, framework)
+        self.callables[number] = CallableNames(name, label, kind, path, framework)
         return number
 
     def section(self, name: str) -> int:
@@ -127,19 +127,19 @@ class Words:
                     how.pop("module", None)
                 found = describe(args, kwargs, **how)
         finally:
-            self._add_signature(signature_id, SignatureWords(callable_id, found))
+            self._add_signature(signature_id, SignatureNames(callable_id, found))
             del self._described[signature_id]
 
     def on_result(self, signature_id: int, result: Any) -> None:
         """Keep the shapes of what the first call of a signature gave: what a replay is held against."""
         with self._arguments.quiet():
             outputs = tuple(t.shape for t in tensors_in(describe((result,)).args))
-        words = self.signatures[signature_id]
-        if not words.general:
-            self._add_signature(signature_id, replace(words, outputs=outputs))
+        names = self.signatures[signature_id]
+        if not names.general:
+            self._add_signature(signature_id, replace(names, outputs=outputs))
 
-    def _add_signature(self, number: int, words: SignatureWords) -> None:
-        self.signatures[number] = words
+    def _add_signature(self, number: int, names: SignatureNames) -> None:
+        self.signatures[number] = names
         self._new.append(("signature", number))
 
     @property
@@ -186,25 +186,25 @@ class Words:
 
     def _as_json(self, kind: str, number: int) -> dict[str, Any]:
         if kind == "callable":
-            words = self.callables[number]
+            names = self.callables[number]
             return {
                 "callable": number,
-                "name": words.name,
-                "label": words.label,
-                "kind": words.kind,
-                "path": words.path,
-                "framework": words.framework,
+                "name": names.name,
+                "label": names.label,
+                "kind": names.kind,
+                "path": names.path,
+                "framework": names.framework,
             }
         if kind == "thread":
             return {"thread": number, "name": self.threads[number]}
         return self._signature_json(number, self.signatures[number].signature)
 
     def _signature_json(self, number: int, signature: Signature) -> dict[str, Any]:
-        words = self.signatures[number]
-        said: dict[str, Any] = {"general": True} if words.general else {"is": signature_to_json(signature)}
-        if words.outputs is not None:
-            said["outputs"] = words.outputs
-        return {"signature": number, "of": words.callable, **said}
+        names = self.signatures[number]
+        said: dict[str, Any] = {"general": True} if names.general else {"is": signature_to_json(signature)}
+        if names.outputs is not None:
+            said["outputs"] = names.outputs
+        return {"signature": number, "of": names.callable, **said}
 
     def forget_told(self) -> None:
         """Tell everything again: a forked child writes to a folder of its own, with threads of its own."""
@@ -219,8 +219,8 @@ class Words:
             self._describer["facts"].skipped = 0
 
 
-def _general(callable_id: int) -> SignatureWords:
-    return SignatureWords(callable_id, Signature(general=True), general=True)
+def _general(callable_id: int) -> SignatureNames:
+    return SignatureNames(callable_id, Signature(general=True), general=True)
 
 
 def _default(told: dict[str, Any]) -> str:
@@ -242,10 +242,10 @@ def describer(framework: str | None, *, facts: bool) -> Describer:
 
 def read_lines(
     lines: Iterable[str],
-) -> tuple[dict[int, CallableWords], dict[int, SignatureWords], dict[int, str]]:
+) -> tuple[dict[int, CallableNames], dict[int, SignatureNames], dict[int, str]]:
     """What `untold_lines` gave; a torn line is passed over."""
-    callables: dict[int, CallableWords] = {0: CallableWords(OWN_NAME)}
-    signatures: dict[int, SignatureWords] = {}
+    callables: dict[int, CallableNames] = {0: CallableNames(OWN_NAME)}
+    signatures: dict[int, SignatureNames] = {}
     threads: dict[int, str] = {}
     for line in lines:
         try:
@@ -253,14 +253,14 @@ def read_lines(
         except ValueError:
             continue
         if "callable" in told:
-            callables[told["callable"]] = CallableWords(
+            callables[told["callable"]] = CallableNames(
                 told["name"], told["label"], told["kind"], told["path"], told.get("framework", _default(told))
             )
         elif "signature" in told:
             general = told.get("general", False)
             found = Signature(general=True) if general else signature_from_json(told["is"])
             outputs = tuple(map(tuple, told["outputs"])) if "outputs" in told else None
-            signatures[told["signature"]] = SignatureWords(told["of"], found, general, outputs=outputs)
+            signatures[told["signature"]] = SignatureNames(told["of"], found, general, outputs=outputs)
         elif "thread" in told:
             threads[told["thread"]] = told["name"]
     return callables, signatures, threads

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from luxmeter import scratch
 from luxmeter.calls.options import TraceOptions
 from luxmeter.calls.records import FORMAT
 from luxmeter.errors import TraceError
@@ -17,7 +17,6 @@ from luxmeter.ranks import Place
 from luxmeter.store import active_run, layout
 
 _STOPPED = "stopped"
-_temporary: set[tuple[int, Path]] = set()  # with the process that made it: a forked child must not remove it
 
 
 def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
@@ -25,14 +24,15 @@ def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
     run = active_run()
     alone = options.keep is None and (run is None or place.world_size == 1)
     try:
+        if options.keep is not None or run is not None:
+            scratch.remove_left()  # as making one does
         if options.keep is not None:
             folder = Path(options.keep)
             _refuse_taken(folder, place)
         elif run is not None:
             folder = free_name(Path(run.folder), options.name, place)
         else:
-            folder = Path(tempfile.mkdtemp(prefix="luxmeter-trace-"))
-            _temporary.add((os.getpid(), folder))
+            folder = scratch.make("trace") / "trace"
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "trace.json", _identity(options, place))
     except OSError as error:
@@ -69,17 +69,17 @@ def is_stopped(folder: Path) -> bool:
     return (folder / _STOPPED).exists() or not folder.exists()
 
 
+def hold(folder: Path) -> None:
+    """In a spawned process: a temporary folder is not taken for one that was left, even if the parent is killed."""
+    scratch.hold(folder.parent)
+
+
 def remove(folder: Path) -> None:
-    """Remove a temporary folder."""
-    _temporary.discard((os.getpid(), folder))
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_temporary() -> None:
-    """Remove all temporary folders that this process made."""
-    for pid, folder in list(_temporary):
-        if pid == os.getpid():
-            remove(folder)
+    """Remove a folder that was made for one trace alone: a temporary one, or one in a run."""
+    if folder.parent.name == layout.CALLS:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        scratch.remove(folder.parent)
 
 
 def _identity(options: TraceOptions, place: Place) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from luxmeter.calls import frameworks
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.patching import patcher
-from luxmeter.calls.records import CALL, CallableWords
+from luxmeter.calls.records import CALL, CallableNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Listener:
         names = frameworks.chosen(framework)
         self._inside = dict.fromkeys(names, inside) if isinstance(inside, bool) else dict(inside)
         self._after = dict(after) if isinstance(after, Mapping) else dict.fromkeys(names, after)
-        self._words: list[tuple[CallableWords, bool]] = []
+        self._names: list[tuple[CallableNames, bool]] = []
         # Its stand-ins are used, its recording never started: they pass straight on to what times the call.
         self._recorder = load_core(None)[0].Recorder(signatures=False)
         self._local = threading.local()
@@ -72,14 +72,14 @@ class Listener:
             self.running = False
             self._patcher.remove()
 
-    # -- what a patcher asks of words and of a recorder
+    # -- what a patcher asks of names and of a recorder
 
     def add(self, name: str, *, label: str = "", kind: int = CALL, path: str = "", module: bool = False,
             record: bool = True, boundary: bool = False, framework: str = "") -> int:  # fmt: skip
         """A new callable id."""
         number: int = self._recorder.add_callable(name, kind=kind)
-        self._words.extend([(CallableWords(""), False)] * (number + 1 - len(self._words)))
-        self._words[number] = (CallableWords(name, label, kind, path, framework), record)
+        self._names.extend([(CallableNames(""), False)] * (number + 1 - len(self._names)))
+        self._names[number] = (CallableNames(name, label, kind, path, framework), record)
         return number
 
     def child_token(self) -> None:
@@ -116,10 +116,10 @@ class Listener:
         here = self._local.__dict__
         if not self.running or callable_id < 0 or here.get("busy"):
             return function(*args, **kwargs)
-        words, record = self._words[callable_id]
-        if here.get("open") and not self._inside.get(words.framework):
+        names, record = self._names[callable_id]
+        if here.get("open") and not self._inside.get(names.framework):
             return function(*args, **kwargs)
-        if words.kind != CALL:
+        if names.kind != CALL:
             return function(*args, **kwargs)
         here["open"] = here.get("open", 0) + 1
         raised = True
@@ -129,13 +129,13 @@ class Listener:
             raised = False
             return result
         finally:
-            after = self._after.get(words.framework)
+            after = self._after.get(names.framework)
             if after is not None:
                 self._quietly(after)
             duration = perf_counter_ns() - start
             here["open"] -= 1
             if record:
-                heard = Heard(words.name, words.label, at, duration, args, kwargs, raised, words.framework)
+                heard = Heard(names.name, names.label, at, duration, args, kwargs, raised, names.framework)
                 self._quietly(lambda: self._hear(heard))
 
     def _quietly(self, work: Callable[[], None]) -> None:

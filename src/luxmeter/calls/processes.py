@@ -130,13 +130,6 @@ def run_spawned(given: str, run: Callable[[], Any]) -> Any:
             session.finish_child()
 
 
-def at_process_end(work: Callable[[], None]) -> None:
-    """Run `work` when this process ends: multiprocessing's children leave by os._exit and run only its finalizers."""
-    util: Any = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        util.Finalize(None, work, exitpriority=5)
-
-
 _held: dict[int, Spill] = {}  # by the thread that forks: others may fork at the same time
 
 

@@ -20,9 +20,9 @@ from luxmeter.calls.records import (
     FORMAT,
     OWN,
     SECTION,
-    CallableWords,
+    CallableNames,
     ProcessRecord,
-    SignatureWords,
+    SignatureNames,
 )
 from luxmeter.errors import TraceError
 from luxmeter.files import read_json
@@ -60,8 +60,8 @@ class Recording:
 
     events: dict[str, Numbers]
     totals: tuple[TotalsRow, ...]
-    callables: tuple[CallableWords, ...]
-    signatures: tuple[SignatureWords | None, ...]
+    callables: tuple[CallableNames, ...]
+    signatures: tuple[SignatureNames | None, ...]
     processes: tuple[ProcessRecord, ...]
 
     @property
@@ -133,8 +133,8 @@ def _rank_and_pid(place: Path) -> tuple[int, int]:
 
 class _Merger:
     def __init__(self) -> None:
-        self._callables: dict[CallableWords, int] = {CallableWords(OWN_NAME): 0}
-        self._signatures: list[SignatureWords | None] = [None]
+        self._callables: dict[CallableNames, int] = {CallableNames(OWN_NAME): 0}
+        self._signatures: list[SignatureNames | None] = [None]
         self._signature_ids: dict[Any, int] = {}
         self._processes: list[ProcessRecord] = []
         self._events: list[dict[str, Numbers]] = []
@@ -180,10 +180,10 @@ class _Merger:
             tuple(self._processes),
         )
 
-    def _callable(self, words: CallableWords) -> int:
+    def _callable(self, words: CallableNames) -> int:
         return self._callables.setdefault(words, len(self._callables))
 
-    def _signature(self, words: SignatureWords, callables: Numbers) -> int:
+    def _signature(self, words: SignatureNames, callables: Numbers) -> int:
         of = int(_map(callables, np.array([words.callable]))[0])
         key = (of, words.signature, words.general)
         found = self._signature_ids.get(key)

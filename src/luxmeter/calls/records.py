@@ -83,7 +83,7 @@ def numbers_of(column: pa.Array) -> np.ndarray[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class CallableWords:
+class CallableNames:
     """What a callable id stands for."""
 
     name: str
@@ -99,7 +99,7 @@ class CallableWords:
 
 
 @dataclass(frozen=True, slots=True)
-class SignatureWords:
+class SignatureNames:
     """What a signature id stands for. `general`: all that came after the limit of one callable."""
 
     callable: int
@@ -118,8 +118,8 @@ class ProcessRecord:
 
     rank: int
     pid: int
-    callables: Mapping[int, CallableWords]
-    signatures: Mapping[int, SignatureWords]
+    callables: Mapping[int, CallableNames]
+    signatures: Mapping[int, SignatureNames]
     threads: Mapping[int, str]
     end: Mapping[str, Any] = field(default_factory=dict)
 

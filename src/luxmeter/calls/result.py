@@ -14,7 +14,7 @@ from luxmeter.by_name import by_name
 from luxmeter.calls.cost import CostReport
 from luxmeter.calls.processes import not_joined
 from luxmeter.calls.reader import Numbers, Recording, read_recording
-from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureWords
+from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureNames
 from luxmeter.calls.table import CallTable, make_table
 from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
 from luxmeter.errors import TraceError, UsageError
@@ -53,7 +53,7 @@ class TraceResult:
         return bool((read_json(self.folder / "trace.json") or {}).get("options", {}).get("sync"))
 
     @property
-    def signatures(self) -> list[tuple[str, SignatureWords]]:
+    def signatures(self) -> list[tuple[str, SignatureNames]]:
         """Every distinct signature with the name of the API that was called so."""
         callables = self.recording.callables
         return [(callables[s.callable].name, s) for s in self.recording.signatures if s is not None]

@@ -17,7 +17,7 @@ from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.budget import Budget
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.decorator import F, traced
-from luxmeter.calls.describe import Words, describer
+from luxmeter.calls.describe import Names, describer
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.sections import Section
@@ -26,6 +26,7 @@ from luxmeter.calls.targets import Coverage, told
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.writer import Spill
 from luxmeter.errors import TraceError, warn_once
+from luxmeter.process import at_worker_end
 from luxmeter.supported import newer_than_tested, version_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _lock = threading.RLock()
 _active: Trace | None = None
+_ends_of = 0  # the process that knows what to do at its end
 
 
 class Trace:
@@ -48,7 +50,7 @@ class Trace:
         self._owns_folder = self._child = False
         self._budget = Budget(self.options.budget)
         self._recorder: Any = None
-        self._words: Words = Words(Arguments())
+        self._names: Names = Names(Arguments())
         self._patcher: Any = None
         self._spill: Spill | None = None
         self._trouble = ""
@@ -63,7 +65,7 @@ class Trace:
 
     def start(self) -> Trace:
         """Begin to record. Everything that can be refused is refused before anything is patched."""
-        global _active
+        global _active, _ends_of
         begun_ns = time.perf_counter_ns()
         with _lock:
             if _active is not None and _active.gives_way:
@@ -95,6 +97,9 @@ class Trace:
         self._setup_ns += time.perf_counter_ns() - begun_ns
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._recorder.start()
+        if not self._child and _ends_of != os.getpid():
+            _ends_of = os.getpid()
+            at_worker_end(_at_exit)
         return self
 
     def _tell_left_out(self) -> None:
@@ -118,7 +123,7 @@ class Trace:
         options = self.options  # all up to patching
         self._core, self._core_reason = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
-        self._words = Words(arguments, describer(options.framework, facts=options.facts))
+        self._names = Names(arguments, describer(options.framework, facts=options.facts))
         computing = options.device or device.current_device(options.framework or "")
         hooks = arguments.hooks()
         modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
@@ -127,8 +132,8 @@ class Trace:
             completed=computing.completes,
             max_signatures=options.max_signatures,
             max_pending=options.max_pending,
-            on_signature=self._words.on_signature,
-            on_result=self._words.on_result,
+            on_signature=self._names.on_signature,
+            on_result=self._names.on_result,
             on_thread=self._on_thread,
             on_chunk=self._on_chunk,
             sync=computing.synchronize if options.sync else None,
@@ -136,13 +141,13 @@ class Trace:
             **hooks,
         )
         self._recorder.sample(options.sample)
-        self._words.attach(self._recorder)
+        self._names.attach(self._recorder)
         if options.framework is not None:
             from luxmeter.calls.patching.patcher import Patcher
 
             self._patcher = Patcher(
                 self._recorder,
-                self._words,
+                self._names,
                 also=tuple(options.also),
                 only=tuple(options.only),
                 skip=tuple(options.skip),
@@ -156,14 +161,15 @@ class Trace:
             self._token = processes.Token.of(self.folder, options, place.rank)
         else:
             self.folder = Path(self._token.folder)
-        self._words.token = self._token
+            layout.hold(self.folder)
+        self._names.token = self._token
         self._open_spill().start()
 
     def _open_spill(self) -> Spill:
         assert self.folder is not None and self._token is not None
         process = layout.make_process(self.folder, self._token.rank)
         room = self.options.max_pending // 2 if self.options.lossless else None
-        self._spill = Spill(process, self._recorder, self._words, tick=self._on_tick, room=room)
+        self._spill = Spill(process, self._recorder, self._names, tick=self._on_tick, room=room)
         return self._spill
 
     def stop(self) -> Trace:
@@ -213,7 +219,7 @@ class Trace:
             "cost": vars(self._cost),
             "setup_ns": self._setup_ns,
             "hook_error": self._recorder.hook_error,
-            "unlooked": self._words.unlooked,
+            "unlooked": self._names.unlooked,
             "remarks": self._remarks(),
             "spawned": self._patcher.spawned.n if self._patcher and self._patcher.spawned else 0,
             "started_at": self._started_at,
@@ -256,7 +262,7 @@ class Trace:
 
     def _enter(self, name: str) -> Any:
         self._tell_trouble()
-        return self._recorder.enter(self._words.section(name)) if self.running else None
+        return self._recorder.enter(self._names.section(name)) if self.running else None
 
     def _leave(self, span: Any) -> None:
         if span is not None:
@@ -268,18 +274,18 @@ class Trace:
         if self._recorder is not None:
             self._recorder.step()
 
-    def wrap(self, function: Any, *, name: str | None = None, span: bool = False) -> Any:
+    def wrap(self, function: F, *, name: str | None = None, span: bool = False) -> F:
         """A stand-in for a function of yours that is recorded while this trace runs."""
         if self._recorder is None:
             raise TraceError("trace-not-started", "The trace was not started.", "Call start() before wrap().")
         shown = name or f"{function.__module__}.{function.__qualname__}"
-        return self._recorder.wrap(function, self._words.add(shown, kind=1 if span else 0))
+        return cast(F, self._recorder.wrap(function, self._names.add(shown, kind=1 if span else 0)))
 
     def live(self) -> CallTable:
         """Totals for each API until now, without touching the disk."""
         self._tell_trouble()
         rows = self._recorder.live() if self._recorder is not None else []
-        return CallTable.from_live(rows, self._words.callables)
+        return CallTable.from_live(rows, self._names.callables)
 
     def coverage(self) -> Coverage:
         """Which public callables of the framework are seen, which not, and why."""
@@ -316,7 +322,7 @@ class Trace:
         """Every call, one row each."""
         return self.result.events()
 
-    def sql(self, query: str) -> Any:
+    def sql(self, query: str) -> pa.Table:
         """A query through duckdb on the tables `calls` and `signatures`."""
         return self.result.sql(query)
 
@@ -340,10 +346,10 @@ class Trace:
     # -- hooks
 
     def _on_thread(self, number: int) -> None:
-        self._words.on_thread(number)
+        self._names.on_thread(number)
         if self._child and self._spill is None and self.running:
             self._open_spill().start()
-            processes.at_process_end(self.finish_child)
+            at_worker_end(self.finish_child)
 
     def _on_chunk(self) -> None:
         if self._spill is not None:
@@ -362,7 +368,7 @@ class Trace:
         """In a forked child: record to files of its own, from its first call on. Whether it runs on here."""
         self._child, self._spill, self._result, self._setup_ns = True, None, None, 0
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
-        self._words.forget_told()
+        self._names.forget_told()
         self._recorder.after_fork()
         if self._patcher is not None:
             self._patcher.after_fork()
@@ -438,7 +444,6 @@ def _after_fork() -> None:
 def _at_exit() -> None:
     if _active is not None:
         (_active.finish_child if _active._child else _active.stop)()
-    layout.remove_temporary()
 
 
 os.register_at_fork(

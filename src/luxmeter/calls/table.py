@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED, CallableWords
+from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED, CallableNames
 from luxmeter.calls.tree import parents
 from luxmeter.errors import UsageError, suggestion
 
@@ -126,7 +126,7 @@ class CallTable:
         return Table(columns, rows, title=title, notes=[*rest, *which.get(self.by, ()), *self.notes])
 
     @classmethod
-    def from_live(cls, rows: Sequence[tuple[int, ...]], callables: Sequence[CallableWords]) -> CallTable:
+    def from_live(cls, rows: Sequence[tuple[int, ...]], callables: Sequence[CallableNames]) -> CallTable:
         """From the recorder's running totals, by API."""
         sums: dict[tuple[str, str], list[int]] = {}
         for number, n, total, child, low, high, raised in rows:

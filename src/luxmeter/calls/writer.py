@@ -27,7 +27,7 @@ from luxmeter.store import SegmentWriter
 
 if TYPE_CHECKING:
     from luxmeter.calls.core._core import Recorder
-    from luxmeter.calls.describe import Words
+    from luxmeter.calls.describe import Names
 
 THREAD_NAME = "luxmeter-trace-writer"
 FLUSH_EVERY_S = 0.25
@@ -48,7 +48,7 @@ class Spill:
         self,
         folder: Path,
         recorder: Recorder,
-        words: Words,
+        names: Names,
         *,
         tick: Callable[[], None] | None = None,
         room: int | None = None,
@@ -59,7 +59,7 @@ class Spill:
         self.failures = 0  # of any step, whether something was lost by it or not
         self.trouble = ""  # the first of them
         self.written = 0
-        self._recorder, self._words, self._tick, self._room = recorder, words, tick, room
+        self._recorder, self._names, self._tick, self._room = recorder, names, tick, room
         self._ready = (
             _thread.allocate_lock()
         )  # a lock as a signal: releasing it never waits, even in a signal handler
@@ -174,7 +174,7 @@ class Spill:
         for column in ("callable", "section", "module"):
             numbers = np.flatnonzero(np.bincount(records.numbers_of(batch.column(column))))
             self._callables.update(numbers.tolist())
-        self._guarded(self._write_words)
+        self._guarded(self._write_names)
         # A whole part at once needs no segment first.
         if self._batches or batch.num_rows < PART_ROWS:
             if self._segments is None:
@@ -187,24 +187,24 @@ class Spill:
     def _part_path(self) -> Path:
         return self.folder / "events" / f"{self._part:04}"
 
-    def _write_words(self, *, last: bool = False) -> None:
-        lines = self._words.untold_lines(self._callables, last=last)
+    def _write_names(self, *, last: bool = False) -> None:
+        lines = self._names.untold_lines(self._callables, last=last)
         if lines:
             # A line that was torn by a full disk is ended first, so that it spoils none after it.
             start = "\n" if self.failures else ""
             with open(self.folder / "words.jsonl", "a", encoding="utf-8") as file:
                 file.write(start + "\n".join(lines) + "\n")
-        self._words.told()
+        self._names.told()
         self._callables.clear()
-        if self._words.refused is not None:
-            raise self._words.refused
+        if self._names.refused is not None:
+            raise self._names.refused
 
     def _write_end(self, end: Callable[[], dict[str, Any]]) -> None:
         told: dict[str, Any] = {"stats": self._recorder.stats()}
         self._insist(lambda: told.update(end()))
         totals = told.get("totals", ())
         self._callables.update(row[place] for row in totals for place in (0, 2))
-        self._insist(lambda: self._write_words(last=True))
+        self._insist(lambda: self._write_names(last=True))
         kept = self.written + sum(row[5] for row in totals if not row[4] & records.OWN)
         missing = told["stats"]["events"] - kept - self.lost
         if missing > 0:

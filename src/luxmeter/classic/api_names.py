@@ -26,7 +26,7 @@ def getAPIName(api: Any) -> str:
         above = next((_names()[id(c)] for c in owner.__mro__ if id(c) in _names()), None)
         found = f"{above}.{api.__name__}" if above else None
     if found is None:
-        found = _by_its_own_words(api)
+        found = _as_it_says(api)
     if found is None and not callable(getattr(api, "__get__", None)):
         found = _names().get(id(type(api)))  # an object of a class of torch's
     if found is None:
@@ -38,7 +38,7 @@ def getAPIName(api: Any) -> str:
     return found
 
 
-def _by_its_own_words(api: Any) -> str | None:
+def _as_it_says(api: Any) -> str | None:
     """For a method that torch replaced since: an optimizer's class wraps its step() at its first instance."""
     owner: Any = sys.modules.get(getattr(api, "__module__", None) or "")
     *above, last = (getattr(api, "__qualname__", None) or "?").split(".")

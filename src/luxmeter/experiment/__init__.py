@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from luxmeter.experiment.reproduce.match import Reproduction as Reproduction
     from luxmeter.experiment.reproduce.match import code_differs as code_differs
     from luxmeter.experiment.reproduce.match import match_runs as match_runs
-    from luxmeter.experiment.reproduce.rerun import Again as Again
-    from luxmeter.experiment.reproduce.rerun import run_again as run_again
+    from luxmeter.experiment.reproduce.rerun import Rerun as Rerun
+    from luxmeter.experiment.reproduce.rerun import start_rerun as start_rerun
     from luxmeter.experiment.reproduce.rollback import roll_back as roll_back
     from luxmeter.experiment.running import offer_experiment as offer_experiment
     from luxmeter.experiment.running import program_ended as program_ended
@@ -125,8 +125,8 @@ __getattr__, __dir__, __all__ = door(
         "Reproduction": "reproduce.match",
         "code_differs": "reproduce.match",
         "match_runs": "reproduce.match",
-        "Again": "reproduce.rerun",
-        "run_again": "reproduce.rerun",
+        "Rerun": "reproduce.rerun",
+        "start_rerun": "reproduce.rerun",
         "roll_back": "reproduce.rollback",
         "offer_experiment": "running",
         "program_ended": "running",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
-from luxmeter import ranks
+from luxmeter import ranks, scratch
 from luxmeter.errors import UsageError
 from luxmeter.experiment import ending, running, signals
 from luxmeter.experiment.capture import redaction
@@ -61,7 +60,7 @@ class Experiment:
         self._board: TensorBoardFiles | None = None
         self._lab: Lab | None = None
         self._ended: RunWriter | None = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: Path | None = None
         self._is_silent = False
         self._leave = contextlib.ExitStack()
         self._owner = 0
@@ -193,7 +192,13 @@ class Experiment:
             )
         return self._known_run().put_file(name or source.name, source) if self._writing("add_file") else None
 
-    def keycode(self, code: T | None = None) -> Any:
+    @overload
+    def keycode(self, code: None = None) -> Callable[[T], T]: ...
+
+    @overload
+    def keycode(self, code: T) -> T: ...
+
+    def keycode(self, code: T | None = None) -> T | Callable[[T], T]:
         """Keep this code by name: `@exp.keycode()` above a function or class, or `exp.keycode(module)`."""
         if code is None:
             return self._keep_code
@@ -208,8 +213,8 @@ class Experiment:
             self._folder = self._folder or ExperimentFolder(self._place)
             folder = self._folder.part(name)
         elif self._is_silent:
-            self._scratch = self._scratch or tempfile.TemporaryDirectory(prefix="luxmeter-part-")
-            folder = inside(Path(self._scratch.name), name)
+            self._scratch = self._scratch or scratch.make("part")
+            folder = inside(self._scratch, name)
         else:
             folder = inside(self._running("hold_exp_part").folder / records.FILES_FOLDER, name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -331,7 +336,7 @@ class Experiment:
             run, recording = self._run, self._recording
             self._is_silent = False
             if self._scratch is not None:
-                self._scratch.cleanup()
+                scratch.remove(self._scratch)
                 self._scratch = None
             if run is None or recording is None:
                 return

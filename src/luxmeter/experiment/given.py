@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from luxmeter.described import Kept, described, fields_of
+from luxmeter.described import DescribedMapping, described, fields_of
 from luxmeter.errors import UsageError
 from luxmeter.store import number_of
 
 
-def plain_params(params: Any) -> Kept:
+def plain_params(params: Any) -> DescribedMapping:
     """Nested dicts of a Params, mapping, dataclass, pydantic model or argparse namespace, as they are kept.
 
     Values that JSON has no word for are described. In what kind of object the outermost names stood is not kept.
     """
     if params is None:
-        return Kept()
+        return DescribedMapping()
     fields = params if isinstance(params, Mapping) else fields_of(params)
     if fields is not None:
-        kept: Kept = described(fields)
+        kept: DescribedMapping = described(fields)
         return kept
     method = getattr(params, "to_dict", None)
     if callable(method) and not isinstance(params, type):

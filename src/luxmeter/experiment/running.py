@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from luxmeter.described import Kept
+from luxmeter.described import DescribedMapping
 from luxmeter.experiment.capture import redaction
 from luxmeter.files import read_json, write_json
 from luxmeter.store import Ending, RunWriter, announce
@@ -88,7 +88,7 @@ def adopt(
     run.name = before["name"] if _named else name
     write_json(file, {**before, "name": run.name, "parent": parent or before["parent"]})
     if params is not None:
-        run.set_params(redaction.hide_params(Kept({**params, **given})))  # announces the run
+        run.set_params(redaction.hide_params(DescribedMapping({**params, **given})))  # announces the run
     else:
         announce(run.folder.parent.parent, run.id)
 

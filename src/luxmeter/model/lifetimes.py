@@ -10,7 +10,7 @@ import torch
 
 
 class Lifetimes:
-    """Adds up live storages. What is `set_aside` (weights, inputs) is known and not counted."""
+    """Adds up live storages. What is `leave_out` (weights, inputs) is known and not counted."""
 
     def __init__(self) -> None:
         self.live_bytes = 0
@@ -18,7 +18,7 @@ class Lifetimes:
         self.made_bytes = 0
         self._held: dict[int, Any] = {}
 
-    def set_aside(self, tensors: Iterable[torch.Tensor]) -> int:
+    def leave_out(self, tensors: Iterable[torch.Tensor]) -> int:
         """Bytes of these tensors' storages, each once; from now on they are not counted as made."""
         total = 0
         for tensor in tensors:

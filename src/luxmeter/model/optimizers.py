@@ -101,12 +101,12 @@ def step_on(weights: Iterable[Weight], optimizer: Any) -> OptimizerCost:
         made = _made(name, make, twins)
         for twin in twins:
             twin.grad = torch.empty_like(twin)
-        lifetimes.set_aside([*twins, *(t.grad for t in twins if t.grad is not None)])
+        lifetimes.leave_out([*twins, *(t.grad for t in twins if t.grad is not None)])
         closure = _closure_for(made)
         try:
             with _AnyValue():
                 made.step(*closure)  # the first makes the state
-            lifetimes.set_aside(_states(made))
+            lifetimes.leave_out(_states(made))
             with Counter(watch, lifetimes), _AnyValue():
                 made.step()
         except Exception as problem:

@@ -95,9 +95,9 @@ def _run(
             with torch.no_grad(), Counter(Watch(), Lifetimes()):
                 model(*ready.args, **ready.kwargs)
         weights = [t for t in twins.values() if type(t) is nn.Parameter or isinstance(t, nn.Parameter)]
-        result.weight_bytes = lifetimes.set_aside(weights or model.parameters())
-        result.buffer_bytes = lifetimes.set_aside(twins.values())
-        result.input_bytes = lifetimes.set_aside(tensors_of((ready.args, ready.kwargs), in_objects=True))
+        result.weight_bytes = lifetimes.leave_out(weights or model.parameters())
+        result.buffer_bytes = lifetimes.leave_out(twins.values())
+        result.input_bytes = lifetimes.leave_out(tensors_of((ready.args, ready.kwargs), in_objects=True))
         watch.begin()
         if fused:
             stack.enter_context(_FusedAttention())

@@ -79,7 +79,7 @@ class Engine:
 
     def run(self, jobs: Sequence[Job]) -> BenchResult:
         """A row for each job; after Ctrl-C, for those that were done."""
-        kept = _Kept(self._options.resume)
+        kept = _Resumed(self._options.resume)
         machine = environment.collect()
         self._left.update(j.args["backend"] for j in jobs if j.key not in kept.rows and j.beforehand is None)
         self._least_s = min(_SHORTEST_S, self._options.budget_s / max(1, self._left.total()))
@@ -158,7 +158,7 @@ class Engine:
         return max(gaps, default=None)
 
 
-class _Kept:
+class _Resumed:
     """The file behind `resume`: rows are never lost, and keeping them takes little of the time."""
 
     def __init__(self, path: str | Path | None) -> None:

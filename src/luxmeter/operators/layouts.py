@@ -21,7 +21,7 @@ from luxmeter.signature import Argument, ListOf, ModuleSpec, TensorSpec, tensors
 Names = tuple[str, ...]
 
 
-def _words(text: str) -> frozenset[str]:
+def _set_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -43,7 +43,7 @@ _WEIGHTS = {"weight", "bias", "mat2", "vec", "vec2", "running_mean", "running_va
 _WEIGHT_PER_SAMPLE = re.compile(r"binary_cross_entropy|mse_loss|l1_loss|huber_loss|smooth_l1")
 _MANY_WEIGHTS = re.compile(r"_foreach_|_fused_|_amp_|(kaiming|xavier|orthogonal|trunc_normal)_")
 
-_BROADCAST = _words(
+_BROADCAST = _set_of(
     "add sub mul div true_divide divide floor_divide multiply subtract rsub pow float_power where maximum minimum fmax fmin "
     "eq ne lt le gt ge equal less greater not_equal less_equal greater_equal addcmul addcdiv lerp masked_fill masked_select "
     "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor and or xor iand ior ixor fmod remainder mod atan2 "
@@ -51,18 +51,18 @@ _BROADCAST = _words(
     "iadd isub imul itruediv ifloordiv ipow imod gcd lcm heaviside logaddexp logaddexp2 polar complex dist "
     "bitwise_left_shift bitwise_right_shift lshift rshift broadcast_tensors expand expand_copy broadcast_to"
 )
-_MATRICES = _words(
+_MATRICES = _set_of(
     "inverse cholesky cholesky_solve cholesky_inverse det logdet slogdet matrix_exp matrix_power pinverse lu lu_solve "
     "lu_unpack triangular_solve svd qr geqrf ormqr orgqr trace householder_product chain_matmul"
 )
-_NORMS = _words(
+_NORMS = _set_of(
     "batch_norm native_batch_norm cudnn_batch_norm instance_norm group_norm native_group_norm _native_batch_norm_legit "
     "native_batch_norm_backward native_group_norm_backward convolution _convolution convolution_backward "
     "channel_shuffle GroupNorm ChannelShuffle prelu PReLU"
 )
 _LAST_IS_FEATURES = ("linear", "Linear", "matmul", "inner", "bilinear", "Bilinear")
-_RECURRENT = _words("RNN LSTM GRU lstm gru rnn_tanh rnn_relu")
-_ATTENTION = _words(
+_RECURRENT = _set_of("RNN LSTM GRU lstm gru rnn_tanh rnn_relu")
+_ATTENTION = _set_of(
     "MultiheadAttention Transformer TransformerEncoder TransformerDecoder TransformerEncoderLayer TransformerDecoderLayer "
     "multi_head_attention_forward"
 )
@@ -75,12 +75,12 @@ _PADDING_MASK = (
 _ATTENTION_MASK = ("attn_mask", "src_mask", "tgt_mask", "memory_mask", "mask")
 
 # Operators whose sizes are those of what they give, as a list or as numbers one after another.
-_RESHAPES = _words("view reshape _unsafe_view view_copy _reshape_alias _reshape_copy")
-_GIVES = _words(
+_RESHAPES = _set_of("view reshape _unsafe_view view_copy _reshape_alias _reshape_copy")
+_GIVES = _set_of(
     "zeros ones empty rand randn full randint expand expand_copy broadcast_to new_zeros new_ones new_empty new_full "
     "empty_strided new_empty_strided as_strided as_strided_copy normal resize affine_grid affine_grid_generator"
 )
-_COUNTS = _words(
+_COUNTS = _set_of(
     "randperm linspace logspace eye hann_window hamming_window bartlett_window blackman_window kaiser_window "
     "bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser nuttall"
 )

@@ -208,7 +208,7 @@ def _source(model: Callable[..., Any]) -> str:
         ) from error
     kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
 
-    def kept(node: ast.stmt) -> bool:
+    def stays(node: ast.stmt) -> bool:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             try:
                 ast.literal_eval(node.value)  # DIM = 64: a constant that the class may use
@@ -217,7 +217,7 @@ def _source(model: Callable[..., Any]) -> str:
             return True
         return isinstance(node, kinds)
 
-    return "\n".join(ast.unparse(node) for node in tree.body if kept(node))
+    return "\n".join(ast.unparse(node) for node in tree.body if stays(node))
 
 
 def _check_names(

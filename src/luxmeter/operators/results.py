@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter import stats
 from luxmeter.by_name import by_name
@@ -21,6 +21,9 @@ from luxmeter.errors import UsageError
 from luxmeter.files import write_file
 from luxmeter.render import NUMBER, SHARE, Column, Table
 from luxmeter.store import put_result
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 VERSION = 1
 FORMATS = (".csv", ".json", ".parquet", ".png", ".svg")
@@ -212,7 +215,7 @@ class BenchResult:
         write_file(Path(path), buffer.getvalue())
         return Path(path)
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The rows as a DataFrame."""
         import pandas as pd
 

@@ -53,7 +53,7 @@ def bench_one(
         wait = _waiter(device)
         call = make_call(wanted, seed=seed, device=device)
         fitted = adapted(wanted) if torch.device(device).type != "cpu" else for_cpu(adapted(wanted))
-        if misfit := misfit_of(fitted, call):
+        if misfit := mismatch_of(fitted, call):
             return {"status": "unscaled", "reason": misfit}
         with torch.set_grad_enabled(backward):
             restore = restorer(call)
@@ -110,7 +110,7 @@ def bench_one(
     }
 
 
-def misfit_of(wanted: Case, call: Call) -> str:
+def mismatch_of(wanted: Case, call: Call) -> str:
     """How the tensors that would be measured differ from those asked for; empty if they do not."""
     asked = [str(t) for t in tensors_in(tuple(v for v in _values(wanted) if not isinstance(v, ModuleSpec)))]
     made = [str(t) for t in describe(call.args, call.kwargs).tensors()]

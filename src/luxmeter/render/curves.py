@@ -69,7 +69,7 @@ class Axis:
         return bool(known) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known)
 
     @property
-    def words(self) -> list[str]:
+    def categories(self) -> list[str]:
         """The different values of an axis of words, in order."""
         return sorted({str(v) for v in self.values if v is not None})
 

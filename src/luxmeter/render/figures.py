@@ -149,7 +149,7 @@ def _draw_parallel(figure: Any, axes: Any, parallel: Parallel, look: dict[str, s
 def _scaled(axis: Axis) -> list[float | None]:
     """Each value's place on the axis, 0 to 1."""
     if not axis.is_numeric:
-        words = axis.words
+        words = axis.categories
         return [None if v is None else words.index(str(v)) / max(1, len(words) - 1) for v in axis.values]
     numbers = [None if v is None else math.log10(v) if axis.log else float(v) for v in axis.values]
     known = [v for v in numbers if v is not None]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from luxmeter.store.points import Summary as Summary
     from luxmeter.store.points import checked_key as checked_key
     from luxmeter.store.points import checked_step as checked_step
-    from luxmeter.store.points import dropped_words as dropped_words
+    from luxmeter.store.points import dropped_text as dropped_text
     from luxmeter.store.points import to_batch as to_batch
     from luxmeter.store.points import to_object_batch as to_object_batch
     from luxmeter.store.query import Both as Both
@@ -92,7 +92,7 @@ __getattr__, __dir__, __all__ = door(
         "Summary": "points",
         "checked_key": "points",
         "checked_step": "points",
-        "dropped_words": "points",
+        "dropped_text": "points",
         "to_batch": "points",
         "to_object_batch": "points",
         "Both": "query",

@@ -111,7 +111,7 @@ class Catalog:
         except sqlalchemy.exc.DatabaseError as error:
             if self._url() is not None:
                 raise
-            self._set_aside(error)
+            self._replace_damaged(error)
             index = self._open()
             self._refresh(index)
             return question(index)
@@ -147,7 +147,7 @@ class Catalog:
     def _file(self) -> Path:
         return self._folder / layout.INDEX / f"{host_name()}.sqlite"
 
-    def _set_aside(self, error: Exception) -> None:
+    def _replace_damaged(self, error: Exception) -> None:
         self.close()
         aside = self._file().with_name(f"{self._file().name}.damaged-{time.time_ns()}")
         with contextlib.suppress(OSError):

@@ -212,7 +212,7 @@ def fits(number: int) -> bool:
     return -EDGE <= number < EDGE
 
 
-def dropped_words(dropped: Sequence[Dropped]) -> str:
+def dropped_text(dropped: Sequence[Dropped]) -> str:
     """Which points were dropped, and why."""
     told = dict.fromkeys(f"{key!r} {why}" for key, why in dropped)
     more = f" and {len(told) - 3} more" if len(told) > 3 else ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from luxmeter.described import TYPE, Kept, type_of, with_type
+from luxmeter.described import TYPE, DescribedMapping, type_of, with_type
 from luxmeter.errors import LuxmeterError, MissingNameError, StoreError, suggestion
 from luxmeter.files import from_json, json_text
 from luxmeter.settings import globs
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from luxmeter.operators import BenchResult, Operators
 
 
-class Values(Kept):
+class Values(DescribedMapping):
     """Parameters as they were given: `run.params.optim.lr`, `run.params["optim"]["lr"]` or `["optim.lr"]`."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:

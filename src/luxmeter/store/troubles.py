@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from luxmeter.errors import warn_once
-from luxmeter.store.points import Dropped, dropped_words
+from luxmeter.store.points import Dropped, dropped_text
 
 
 class Troubles(list[tuple[str, str, str]]):
@@ -41,7 +41,7 @@ class Troubles(list[tuple[str, str, str]]):
 
     def missing(self, dropped: Sequence[Dropped]) -> None:
         """Points that no table takes."""
-        self.complain("points-dropped", dropped_words(dropped), "All others are kept.")
+        self.complain("points-dropped", dropped_text(dropped), "All others are kept.")
 
     def unfit(self, table: str, rows: int, problem: Exception) -> None:
         """Rows that cannot be written, whatever the disk says."""

@@ -84,7 +84,7 @@ def trace_cell(line: str, cell: str, shell: Any) -> Shown:
     value = None
     with contextlib.ExitStack() as stack:
         with _told_in_a_line():
-            chosen = _options().parse_args(_words(line))
+            chosen = _options().parse_args(_arguments(line))
             running = _prepared(chosen)
         body, last = _compiled(shell, shell.transform_cell(cell))
         with _told_in_a_line():
@@ -126,7 +126,7 @@ def _told_in_a_line() -> Iterator[None]:
         raise ShellError(str(error)) from None
 
 
-def _words(line: str) -> list[str]:
+def _arguments(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError as error:

@@ -147,7 +147,7 @@ def test_parallel_coordinates(lab: Lab) -> None:
     drawn = parallel(runs, metrics="loss").parallel
     assert [axis.name for axis in drawn.axes] == ["lr", "act", "loss"]
     lr, act, loss = drawn.axes
-    assert lr.log and not loss.log and act.words == ["gelu", "relu"] and act.values[2] is None
+    assert lr.log and not loss.log and act.categories == ["gelu", "relu"] and act.values[2] is None
     assert [label for _, label in ticks_of(lr)] == ["0.001", "0.03", "0.1"]
     assert parallel(runs, ["same", "lr"]).parallel.axes[0].name == "same"
     for wrong in ({"params": ["lrr"]}, {"metrics": ["acc"]}):

@@ -9,9 +9,9 @@ from types import ModuleType
 from luxmeter.import_hook import ImportHook
 
 
-def aside_imports(
+def suspended_imports(
     packages: Sequence[str],
-    aside: Callable[[], AbstractContextManager[None]],
+    suspended: Callable[[], AbstractContextManager[None]],
     awaited: Sequence[str],
     arrived: Callable[[str], None],
 ) -> ImportHook:
@@ -25,7 +25,7 @@ def aside_imports(
 
     @contextmanager
     def around(module: ModuleType) -> Iterator[None]:
-        with aside():
+        with suspended():
             yield
         if module.__name__ in awaited:
             arrived(module.__name__)

@@ -12,8 +12,8 @@ from luxmeter.calls import frameworks, processes
 from luxmeter.calls.patching import aliases, survivors
 from luxmeter.calls.patching.bindings import ABSENT, Binding
 from luxmeter.calls.patching.filters import Filter
-from luxmeter.calls.patching.imports import aside_imports
-from luxmeter.calls.patching.suspended import Aside, Stretch
+from luxmeter.calls.patching.imports import suspended_imports
+from luxmeter.calls.patching.suspended import Stretch, Suspended
 from luxmeter.calls.targets import SILENT, Coverage, Target, Unseen, left_out_for, told
 from luxmeter.errors import LuxmeterError, TraceError, warn_once
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.core._core import Recorder
 
 
-class Words(Protocol):
+class Names(Protocol):
     """Keeps what ids stand for; the recorder knows only numbers."""
 
     def add(
@@ -104,7 +104,7 @@ class Patcher:
     def __init__(
         self,
         recorder: Recorder,
-        words: Words,
+        names: Names,
         *,
         also: Sequence[str] = (),
         only: Sequence[str] = (),
@@ -114,7 +114,7 @@ class Patcher:
     ) -> None:
         self.recorder = recorder
         self.waits = waits  # whether the recorder waits for the device after each call
-        self.words = words
+        self.names = names
         self.filter = Filter(only=only, skip=skip)
         self._also = tuple(also)
         self._frameworks, self.left_out = frameworks.make_all(framework, also)
@@ -130,8 +130,10 @@ class Patcher:
         self._targets: dict[tuple[int, str], tuple[Target, Framework]] = {}  # by owner of the name
         self._stand_ins: dict[int, tuple[Any, Any]] = {}  # id(original) -> (original, stand-in)
         self._ours: dict[int, tuple[Any, Any]] = {}  # id(stand-in) -> (original, stand-in)
-        self._imports = aside_imports((*self._frameworks, *awaited), self.aside, awaited, self.arrived)
-        self._aside = Aside(self._take_all, self._put_all)
+        self._imports = suspended_imports(
+            (*self._frameworks, *awaited), self.suspended, awaited, self.arrived
+        )
+        self._aside = Suspended(self._take_all, self._put_all)
         self.spawned: processes.Spawned | None = None
 
     @property
@@ -203,7 +205,7 @@ class Patcher:
 
     def _watch_spawning(self) -> None:
         """Children that multiprocessing spawns join the trace."""
-        token = self.words.child_token()
+        token = self.names.child_token()
         if token is not None:
             from multiprocessing import spawn
 
@@ -245,7 +247,7 @@ class Patcher:
                 if _installed is self:
                     _installed = None
 
-    def aside(self) -> Stretch:
+    def suspended(self) -> Stretch:
         """Out of the way while a program is captured (fx, export, jit): all of the stand-ins, on all threads."""
         return self._aside()
 
@@ -285,7 +287,7 @@ class Patcher:
         with self._ids_lock:
             found = self._ids.get(key)
             if found is None:
-                found = self._ids[key] = self.words.add(
+                found = self._ids[key] = self.names.add(
                     name,
                     label=label,
                     kind=1 if span else 0,
@@ -299,7 +301,7 @@ class Patcher:
 
     def hidden_id(self, name: str) -> int:
         """The id of a callable that counts as open and leaves no event."""
-        return self.words.add(name, record=False)
+        return self.names.add(name, record=False)
 
     def bind(self, binding: Binding) -> None:
         """Put a binding in place and remember to undo it."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 
-class Aside:
+class Suspended:
     """Who has the stand-ins out of the way. Called, it gives a with statement that keeps them so."""
 
     def __init__(self, take: Callable[[], None], put: Callable[[bool], None]) -> None:
@@ -53,7 +53,7 @@ class Stretch:
 
     __slots__ = ("_aside", "_modules", "_who")
 
-    def __init__(self, aside: Aside) -> None:
+    def __init__(self, aside: Suspended) -> None:
         self._aside = aside
         self._who = self._modules = 0
 

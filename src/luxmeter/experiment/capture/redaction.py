@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from luxmeter.described import Described, Kept, type_of, with_type
+from luxmeter.described import Described, DescribedMapping, type_of, with_type
 
 HIDDEN = "(hidden)"
 
@@ -59,7 +59,11 @@ def allowed_variables(environ: Mapping[str, str] | None = None) -> dict[str, str
 def hide_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with the values of secrets hidden, at any depth."""
     shown = ((name, _hidden(str(name), value)) for name, value in params.items())
-    return with_type(Kept(shown), type_of(params)) if isinstance(params, Kept) else dict(shown)
+    return (
+        with_type(DescribedMapping(shown), type_of(params))
+        if isinstance(params, DescribedMapping)
+        else dict(shown)
+    )
 
 
 def _hidden(name: str, value: Any) -> Any:

@@ -14,11 +14,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from luxmeter import scratch
 
 MOST_UNTRACKED_BYTES = (
     1 << 20
@@ -181,8 +182,8 @@ def _index_and_tree(root: Path, head: str | None) -> tuple[Path, str]:
 
 def _tree_of(root: Path, index: Path, paths: list[str]) -> str:
     """A tree of the working files: the user's index, copied, with the files that differ from it taken in."""
-    with tempfile.TemporaryDirectory(prefix="luxmeter-") as place:
-        private = Path(place) / "index"
+    with scratch.folder("index") as place:
+        private = place / "index"
         ours = {"GIT_INDEX_FILE": str(private)}
         if index.is_file():
             shutil.copy2(index, private)

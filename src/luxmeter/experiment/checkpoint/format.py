@@ -262,11 +262,11 @@ def _unsafe_names(path: str) -> list[str]:
     try:
         torch.load(path, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as error:
-        return [_own_words(str(error))]
+        return [_torch_says(str(error))]
     return []
 
 
-def _own_words(reason: str) -> str:
+def _torch_says(reason: str) -> str:
     lines = [line.strip() for line in reason.splitlines() if "Unsupported" in line or "GLOBAL" in line]
     return lines[0] if lines else reason.splitlines()[0]
 
@@ -282,7 +282,7 @@ def _first_reason(path: Path, reason: str) -> str:
         names = set()
     if names:
         return f"It asks for {', '.join(sorted(names))}."
-    return _own_words(reason)
+    return _torch_says(reason)
 
 
 def _pickled_names(path: Path) -> set[str]:

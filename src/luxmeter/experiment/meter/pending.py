@@ -115,7 +115,7 @@ class Pending:
             if self.host_only or all(map(_is_cpu, tensors)):
                 for name in plan.rest:
                     value = given[name]
-                    latest[name] = value if type(value) in _AS_THEY_ARE else _kept(value)
+                    latest[name] = value if type(value) in _AS_THEY_ARE else _as_it_is(value)
                 if plan.kinds:
                     flat.extend(plan.floats(given))
                 flat.extend(map(_item, tensors))
@@ -293,7 +293,7 @@ def stacked(later: dict[str, Tensor]) -> list[tuple[tuple[str, ...], Tensor]]:
         ]
 
 
-def _kept(value: Any) -> Any:
+def _as_it_is(value: Any) -> Any:
     """What is kept as it is, without its graph; TypeError if it has become a number."""
     if scalar_of(value) is not None or is_device_scalar(value):
         raise TypeError

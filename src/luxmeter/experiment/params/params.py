@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -27,6 +27,9 @@ from luxmeter.experiment.params.level import DefaultValue, Level, Source, reserv
 from luxmeter.experiment.params.schedules import SCHEDULES
 from luxmeter.ranks import place
 from luxmeter.torch_extra import has_torch
+
+if TYPE_CHECKING:
+    import torch
 
 P = TypeVar("P", bound="BaseParams")
 
@@ -301,10 +304,10 @@ class BaseParams(Declaring):
         node: BaseParams = self._level.values["optim"]
         return node
 
-    def create_optim(self, name: str, **options: Any) -> Any:
+    def create_optim(self, name: str, **options: Any) -> OptimParams:
         """Set `optim` to a torch optimizer's name and options; `p.optim.build(parameters)` makes it."""
         self["optim"] = OptimParams(name=name, **options)
-        return self._level.values["optim"]
+        return cast(OptimParams, self._level.values["optim"])
 
     def build_exp_name(self, prefix: str, *keys: str, sep: str = "_") -> str:
         """Name the experiment after some parameters: `mytrainer_lr=0.01`. Kept for `get_exp_name()`."""
@@ -369,7 +372,7 @@ class OptimParams(BaseParams, takes_new_names=True):
 
     name: str = "SGD"
 
-    def build(self, parameters: Any) -> Any:
+    def build(self, parameters: Any) -> torch.optim.Optimizer:
         """The optimizer over `parameters` (an iterable, named or in groups, as torch takes them)."""
         import torch
 
@@ -382,7 +385,7 @@ class OptimParams(BaseParams, takes_new_names=True):
             )
         options = {option: value for option, value in self.to_dict().items() if option != "name"}
         try:
-            return getattr(torch.optim, self.name)(parameters, **options)
+            return cast("torch.optim.Optimizer", getattr(torch.optim, self.name)(parameters, **options))
         except TypeError as error:
             raise UsageError(
                 "optimizer-options",

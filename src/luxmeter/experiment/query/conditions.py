@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from luxmeter.described import Described, Kept, described
+from luxmeter.described import Described, DescribedMapping, described
 from luxmeter.errors import UsageError
 from luxmeter.store import Both, Condition, Expression, Field, Not, flatten, parse_field
 
@@ -127,7 +127,7 @@ C = _Columns()
 def equals(field: str, value: Any) -> Expression:
     """The expression `field = value`; text with * or ? in it is a pattern, and of an object all fields are asked for."""
     value = described(value)
-    if isinstance(value, Kept) and value:
+    if isinstance(value, DescribedMapping) and value:
         fields = (equals(f"{field}.{name}", held) for name, held in flatten(value).items())
         return functools.reduce(functools.partial(Both, "and"), fields)
     if isinstance(value, Described):

@@ -53,10 +53,10 @@ class Runs(Sequence[Run]):
     def __getitem__(self, index: int | slice) -> Run | Runs:
         if isinstance(index, slice):
             return Runs(self._heads[index], self.lab)
-        return self._kept(self._heads[index])
+        return self._read(self._heads[index])
 
     def __iter__(self) -> Iterator[Run]:
-        return map(self._kept, self._heads)
+        return map(self._read, self._heads)
 
     def params_frame(self) -> pd.DataFrame:
         """A DataFrame, one row a run: name, state, created, duration, then a column a parameter (dotted names)."""
@@ -89,7 +89,7 @@ class Runs(Sequence[Run]):
         columns = ["run", "key", "step", "value", "time_ns"]
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
-    def _kept(self, head: RunHead) -> Run:
+    def _read(self, head: RunHead) -> Run:
         assert self.lab is not None  # without a lab there are no heads
         return Run.listed(head, self.lab.folder)
 

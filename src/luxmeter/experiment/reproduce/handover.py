@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 from luxmeter.errors import LuxmeterError, warn_once
 from luxmeter.experiment.seed import start_state
 from luxmeter.files import read_json
-from luxmeter.store import Run
-from luxmeter.store.records import FILES_FOLDER, RANDOM
+from luxmeter.store import Run, records
 
 VARIABLE = "LUXMETER_HANDOVER"  # the file, for the program
 _random_from: Path | None = (
@@ -86,7 +85,7 @@ def random_at_start() -> dict[str, Any]:
 
 def _go_back(folder: Path) -> None:
     global _random_from
-    record = read_json(folder / FILES_FOLDER / RANDOM)
+    record = read_json(folder / records.FILES_FOLDER / records.RANDOM)
     if record is None or any(name in record and name not in sys.modules for name in ("torch", "numpy")):
         return  # written down when a framework was loaded that is not yet: then this will be called again
     _random_from = None

@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from luxmeter import scratch
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.experiment import lineage
 from luxmeter.experiment.capture import redaction
@@ -36,7 +35,7 @@ _DECIDING = (
 
 
 @dataclass(frozen=True)
-class Again:
+class Rerun:
     """What came of it. `run` is the new run; `folder` where the code lay (still there only if it was to be kept)."""
 
     run: Run
@@ -57,7 +56,7 @@ class Plan:
     by_luxmeter: bool  # the script knows nothing of us: `luxmeter run` keeps its run
 
 
-def run_again(
+def start_rerun(
     run: Run,
     lab: Lab,
     *,
@@ -67,7 +66,7 @@ def run_again(
     python: str = "",
     random_state: bool = True,
     quiet: bool = False,
-) -> Again:
+) -> Rerun:
     """Start it again and wait for its end. `arguments` replace those of the command; `folder` is kept, else a
     temporary one is made and removed; `links` are paths of the project (data) to be linked into it."""
     command = _startable(run)
@@ -79,7 +78,7 @@ def run_again(
                 parents=True, exist_ok=True
             )  # where it wrote to: git keeps no empty or ignored folder
         plan = make_plan(run, command, place, arguments)
-        words = _words(plan, run, place, python or sys.executable)
+        words = _command(plan, run, place, python or sys.executable)
         with handover.handed_over(run, random_state=random_state) as file:
             returncode = _wait(words, plan.cwd, _variables(run, lab, place, file), quiet=quiet)
             made = handover.run_made(file, run.name)
@@ -91,7 +90,7 @@ def run_again(
             )
         code = run.snapshot
         left_out = tuple(code.git.get("left_out", ())) if code and code.git else ()
-        return Again(made, returncode, place, tuple(words), left_out)
+        return Rerun(made, returncode, place, tuple(words), left_out)
 
 
 @contextlib.contextmanager
@@ -108,7 +107,7 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
             f"There is something in {folder} already.",
             "Name a folder that is not there yet.",
         )
-    temporary = None if folder else Path(tempfile.mkdtemp(prefix="luxmeter-again-"))
+    temporary = None if folder else scratch.make("rerun")
     place = folder.absolute() if folder else (temporary or Path()) / _folder_name(code.root)
     tree = source_code.whole_tree(run)
     snapshot = str(code.git.get("snapshot", "")) if code.git else ""
@@ -138,7 +137,7 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
         if temporary is not None:
             if is_worktree and tree.repository is not None:
                 git_agrees(tree.repository, "worktree", "remove", "--force", "--force", str(place))
-            shutil.rmtree(temporary, ignore_errors=True)
+            scratch.remove(temporary)
 
 
 def _folder_name(root: str) -> str:
@@ -189,7 +188,7 @@ def _startable(run: Run) -> Command:
     return command
 
 
-def _words(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
+def _command(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
     hidden = [word for word in plan.argv if redaction.HIDDEN in word]
     if hidden:
         raise UsageError(

@@ -28,7 +28,7 @@ from luxmeter.store import (
     Summary,
     announce,
     compact_run,
-    dropped_words,
+    dropped_text,
     inside,
     layout,
     to_batch,
@@ -131,7 +131,7 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
             writer.append(batch)
         writer.close()
     if dropped:
-        words = f"Of {run.name!r} (from {run.tool}) {dropped_words(dropped)}."
+        words = f"Of {run.name!r} (from {run.tool}) {dropped_text(dropped)}."
         warn_once("points-dropped", words, "All others are kept.", key=words)
     compact_run(folder)
     for name, content in run.files.items():

@@ -13,12 +13,12 @@ import hashlib
 import json
 import os
 import sqlite3
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, MissingExtraError, UsageError, warn_once
 from luxmeter.experiment.transfer.imported_run import ImportedRun, imported_id, is_known, write_imported
 from luxmeter.literal import parse
@@ -110,8 +110,8 @@ class _Reader:
         known = is_known(lab, "mlflow", info.run_id, content, _created_ns(info))
         if known is not None:
             return known
-        with tempfile.TemporaryDirectory(prefix="luxmeter-mlflow-") as scratch:
-            files = self._download(info.run_id, listed, Path(scratch))
+        with scratch.folder("mlflow") as folder:
+            files = self._download(info.run_id, listed, folder)
             last_ns = max(points[3::4], default=_created_ns(info))
             return write_imported(
                 lab,
@@ -209,8 +209,8 @@ def _address(uri: str) -> Iterator[str]:
             f"There is no MLflow store at {uri}.",
             "Name its SQLite file, its mlruns folder, or the server's address.",
         )
-    with tempfile.TemporaryDirectory(prefix="luxmeter-mlflow-") as scratch:
-        copy = Path(scratch) / "mlflow.db"
+    with scratch.folder("mlflow") as folder:
+        copy = folder / "mlflow.db"
         _copy_database(path, copy, uri)
         yield f"sqlite:///{copy}"
         _let_go(f"sqlite:///{copy}")

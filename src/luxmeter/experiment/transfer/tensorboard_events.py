@@ -188,12 +188,12 @@ class _Reader:
         run.last_ns = max(run.last_ns, time_ns)
         kind = event.WhichOneof("what")
         if kind == "session_log" and event.session_log.status == 1 and event.step > 0:
-            self._begin_again(event.step)
+            self._restart(event.step)
         elif kind == "summary":
             for value in event.summary.value:
                 self._value(value, event.step, time_ns)
 
-    def _begin_again(self, step: int) -> None:
+    def _restart(self, step: int) -> None:
         """A resumed training logs from `step` on anew (`purge_step`): what was there from that step on is void."""
         run = self.run
         old, run.points = run.points, []

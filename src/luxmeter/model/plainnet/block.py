@@ -200,7 +200,7 @@ class PlainNetBasicBlockClass(nn.Module):
         problem = self.problem(values)
         if problem:
             raise UsageError("structure-arguments", f"{problem[1]}.", self.usage())
-        with kept_weights(self):
+        with saved_weights(self):
             self._take(values)
             self._modules.clear()
             self.lay_out()
@@ -296,7 +296,7 @@ def create_blocks_from_str(s: str, **options: bool) -> list[PlainNetBasicBlockCl
     return build_blocks(parse_structure(s), s, BuildOptions(**options))
 
 
-class kept_weights:
+class saved_weights:
     """While the block is rebuilt inside: mode, device, dtype, and every weight whose name and shape stay."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -14,8 +14,8 @@ from luxmeter.model.plainnet.block import (
     BuildOptions,
     PlainNetBasicBlockClass,
     build_blocks,
-    kept_weights,
     register_block,
+    saved_weights,
 )
 from luxmeter.model.plainnet.chain import BlockChain, chain_resolution, rechain
 from luxmeter.model.plainnet.parser import Call, Number, pointed
@@ -53,12 +53,12 @@ class Joint(BlockChain):
             branches.append(blocks)
             channels = blocks[0].in_channels  # all branches take the same input
         made = cls(*call.values, branches=branches, options=options, block_name=call.label)
-        problem = made.misfit()
+        problem = made.mismatch()
         if problem:
             raise UsageError("structure-arguments", pointed(text, call.start, problem), cls.usage())
         return made
 
-    def misfit(self) -> str | None:
+    def mismatch(self) -> str | None:
         """What keeps the inner blocks from working together."""
         return None
 
@@ -76,7 +76,7 @@ class Joint(BlockChain):
     def set_input_channels(self, channels: int) -> None:
         if channels == self.in_channels:
             return
-        with kept_weights(self):
+        with saved_weights(self):
             rechain(self.block_list, channels)
             self.in_channels, self.out_channels = channels, self.block_list[-1].out_channels
             if not self.options.no_create:
@@ -115,7 +115,7 @@ class MultiSumBlock(Joint):
         )
         return Call(type(self).__name__, (), branches, self.block_name)
 
-    def misfit(self) -> str | None:
+    def mismatch(self) -> str | None:
         if len({block.get_output_resolution(PROBE) for block in self.block_list}) > 1:
             return f"The branches of {type(self).__name__} reduce the resolution differently"
         if len({block.out_channels for block in self.block_list}) > 1:
@@ -155,7 +155,7 @@ class MultiSumBlock(Joint):
 class MultiCatBlock(MultiSumBlock):
     """Branches side by side, concatenated: MultiCatBlock(blocks;blocks;...)."""
 
-    def misfit(self) -> str | None:
+    def mismatch(self) -> str | None:
         if len({block.get_output_resolution(PROBE) for block in self.block_list}) > 1:
             return f"The branches of {type(self).__name__} reduce the resolution differently"
         return None

@@ -16,7 +16,7 @@ from luxmeter.model.plainnet.block import (
     BuildOptions,
     PlainNetBasicBlockClass,
     build_blocks,
-    kept_weights,
+    saved_weights,
 )
 from luxmeter.model.plainnet.chain import chain_elementwise, chain_flops, chain_resolution, rechain
 from luxmeter.model.plainnet.layers import Flatten, Linear
@@ -133,7 +133,7 @@ class PlainNet(nn.Module):
 
     def set_input_channels(self, channels: int) -> None:
         """Take images of this many channels from now on. Weights whose shape stays are kept."""
-        with kept_weights(self):
+        with saved_weights(self):
             self._follow(rechain(self.block_list, channels))
 
     def replace_block(self, index: int, structure: str) -> None:
@@ -146,7 +146,7 @@ class PlainNet(nn.Module):
                 "Call it once a block.",
             )
         (block,) = build_blocks(calls, structure, self.options)
-        with kept_weights(self):
+        with saved_weights(self):
             channels = self.block_list[index].in_channels
             if not block.accepts(channels):
                 block.set_input_channels(channels)

@@ -41,7 +41,7 @@ class ResBlock(Joint):
         conv = nn.Conv2d(self.in_channels, self.out_channels, 1, self.proj_stride, bias=self.proj_bias)
         return nn.Sequential(conv, nn.BatchNorm2d(self.out_channels))
 
-    def misfit(self) -> str | None:
+    def mismatch(self) -> str | None:
         name = type(self).__name__
         if self.given_stride not in (None, self.stride):
             return (

@@ -9,7 +9,6 @@ import io
 import json
 import logging
 import re
-import tempfile
 import time
 import warnings
 from collections import defaultdict
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from luxmeter import stats
+from luxmeter import scratch, stats
 from luxmeter.errors import MissingExtraError
 from luxmeter.nested import tensors_of
 from luxmeter.operators.backends import Prepared, Unsupported
@@ -71,7 +70,7 @@ class OnnxRuntime:
 
 def kernels(call: Call, *, threads: int, budget_s: float = 0.5) -> list[dict[str, Any]]:
     """Kernel, signature, calls and times of each kernel of the exported operator, as ONNX Runtime's own profiler says."""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch.folder("onnxruntime") as folder:
         session, outputs, feeds = _session(call, threads, profile=f"{folder}/profile")
         runs, deadline = 1, time.perf_counter() + budget_s
         while runs < _WARM + 5 or (runs < _MOST_RUNS and time.perf_counter() < deadline):

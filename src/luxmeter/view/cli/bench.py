@@ -98,12 +98,12 @@ def register(app: typer.Typer) -> None:
 
             result = bench_operators(
                 chosen(sources, top=top, name=name, module=module),
-                dtypes=_words(dtypes) or ["fp32"],
-                backends=_words(backends) or ["eager"],
+                dtypes=_items(dtypes) or ["fp32"],
+                backends=_items(backends) or ["eager"],
                 scales=dict(_sizes("--scale", s) for s in scale) or None,
                 names={k: v[0] for k, v in (_sizes("--dim", n) for n in names)} or None,
-                device=_words(device),
-                threads=[_whole("--threads", t) for t in _words(threads)],
+                device=_items(device),
+                threads=[_whole("--threads", t) for t in _items(threads)],
                 backward=backward, kernels=kernels, budget_s=budget, target_ci=target, timeout_s=timeout, seed=seed,
                 python=_interpreters(python), resume=resume,
             )  # fmt: skip
@@ -169,16 +169,16 @@ def _check_outputs(out: list[Path], plot: str) -> None:
         )
 
 
-def _words(text: str) -> list[str]:
+def _items(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _sizes(option: str, text: str) -> tuple[str, list[int]]:
     """`batch=1,2,4` -> ("batch", [1, 2, 4])."""
     name, equals, rest = text.partition("=")
-    if not equals or not name.strip() or not _words(rest):
+    if not equals or not name.strip() or not _items(rest):
         raise UsageError("bad-scale", f"{option} {text!r} names no sizes.", "Write it as batch=1,2,4.")
-    return name.strip(), [_whole(option, n) for n in _words(rest)]
+    return name.strip(), [_whole(option, n) for n in _items(rest)]
 
 
 def _whole(option: str, text: str) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from luxmeter.experiment import Again, Reproduction
+    from luxmeter.experiment import Reproduction, Rerun
     from luxmeter.store import Run
 
 
@@ -40,11 +40,11 @@ def register(app: typer.Typer) -> None:
 
         Ends with 0 if it came out the same bit by bit or within the tolerance, with 1 if not.
         """
-        from luxmeter.experiment import find_run, lab_of, match_runs, run_again
+        from luxmeter.experiment import find_run, lab_of, match_runs, start_rerun
         from luxmeter.render import print_json
 
         first = find_run(run)
-        again = run_again(
+        again = start_rerun(
             first,
             lab_of(first),
             folder=folder,
@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
-def _show(first: Run, again: Again, found: Reproduction, *, kept: bool) -> None:
+def _show(first: Run, again: Rerun, found: Reproduction, *, kept: bool) -> None:
     from luxmeter.experiment import code_differs
     from luxmeter.render import NUMBER, Column, Table, one_line
 

@@ -33,12 +33,12 @@ def register(app: typer.Typer) -> None:
             changed_arguments,
             find_run,
             lab_of,
-            run_again,
             split_changes,
+            start_rerun,
             was_taken,
         )
         from luxmeter.render import one_line, print_json
-        from luxmeter.view.text.runs import value_words
+        from luxmeter.view.text.runs import value_text
 
         first = find_run(run)
         wanted = split_changes(changes or [])
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
         arguments = changed_arguments(
             command.argv[1:] if command else (), wanted, params=first.flat_params, sources=first.code.values()
         )
-        again = run_again(
+        again = start_rerun(
             first, lab_of(first), arguments=arguments, folder=folder, links=link, python=python, quiet=quiet or as_json,
             random_state=False,
         )  # fmt: skip
@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
             for key in ignored:
                 sys.stdout.write(
                     f"The script did not take {one_line(key)}: the new run has "
-                    f"{value_words(params.get(key, 'none'))}. Its code sets it; change it there (luxmeter rollback --to).\n"
+                    f"{value_text(params.get(key, 'none'))}. Its code sets it; change it there (luxmeter rollback --to).\n"
                 )
             if wanted and not params:
                 sys.stdout.write(

@@ -8,7 +8,7 @@ from typing import IO
 
 from luxmeter.render import NUMBER, Column, Table, long_span, one_line, plain, size, sparkline
 from luxmeter.store import Run, flatten, records
-from luxmeter.view.text.runs import value_words, when_words
+from luxmeter.view.text.runs import value_text, when_text
 
 _MOST_FILES, _MOST_LINES = 20, 10
 
@@ -21,7 +21,7 @@ def write_page(run: Run, out: IO[str], *, width: int = 100, system: bool = False
         out.write("\nparameters\n")
         broad = min(32, max(len(one_line(key)) for key in params))
         for key, value in params.items():
-            out.write(f"  {one_line(key):{broad}}  {value_words(value)}\n")
+            out.write(f"  {one_line(key):{broad}}  {value_text(value)}\n")
     _metrics(run, out, width=width, system=system)
     _results(run, out)
     _code(run, out)
@@ -32,7 +32,7 @@ def write_page(run: Run, out: IO[str], *, width: int = 100, system: bool = False
 def _head(run: Run, out: IO[str]) -> None:
     out.write(f"{run.id}  {one_line(run.name)}  {run.state}\n")
     lines = [
-        ("began", f"{when_words(run.created_ns)}, took {long_span(run.duration)}"),
+        ("began", f"{when_text(run.created_ns)}, took {long_span(run.duration)}"),
         ("command", _command(run)),
         ("on", _machine(run)),
         ("tags", one_line(" ".join(run.tags))),
@@ -91,7 +91,7 @@ def _metrics(run: Run, out: IO[str], *, width: int, system: bool) -> None:
         for key in shown:
             m = metrics[key]
             curve = sparkline(run.metric(key).values.tolist(), room)
-            values = [value_words(m[k]) for k in ("last", "min", "max")]
+            values = [value_text(m[k]) for k in ("last", "min", "max")]
             rows.append([key, m["n"], m["last_step"], *values, curve])
         Table(columns, rows).print(out)
     hidden = len(metrics) - len(shown)

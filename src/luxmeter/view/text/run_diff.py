@@ -11,7 +11,7 @@ from luxmeter.experiment import ABSENT, CANNOT, Change, Explanation, RunDiff
 from luxmeter.files import to_json
 from luxmeter.render import NUMBER, SHARE, Column, Table, for_machines, long_span, one_line, plain
 from luxmeter.store import records
-from luxmeter.view.text.runs import value_words, when_words
+from luxmeter.view.text.runs import value_text, when_text
 
 _MOST_LINES = 60
 
@@ -35,7 +35,7 @@ def write_diff(
 ) -> None:
     """Parameters, command, code, environment, metrics, and which of them plausibly explains the difference."""
     for letter, run in (("A", diff.a), ("B", diff.b)):
-        when = f"{when_words(run.created_ns)}, took {long_span(run.duration)}"
+        when = f"{when_text(run.created_ns)}, took {long_span(run.duration)}"
         out.write(f"{letter}  {run.id}  {one_line(run.name)}  {run.state}  {when}\n")
     _section(out, "parameters", diff.params)
     _section(out, "command", diff.command)
@@ -52,7 +52,7 @@ def _section(out: IO[str], title: str, changes: Sequence[Change], *, most: int |
         return
     out.write(f"\n{title}\n")
     shown = changes if most is None else changes[:most]
-    rows = [[f"  {c.name}", *told_apart(c.a, c.b, _words)] for c in shown]
+    rows = [[f"  {c.name}", *told_apart(c.a, c.b, _value_text)] for c in shown]
     Table([Column(""), Column("A"), Column("B")], rows).print(out)
     if len(shown) < len(changes):
         out.write(f"  ... and {len(changes) - len(shown)} more (--full)\n")
@@ -94,7 +94,7 @@ def _write_metrics(diff: RunDiff, out: IO[str], *, system: bool) -> None:
     rows = []
     for m in shown:
         best = [f"{b[0]:.4g} .. {b[1]:.4g}" if b else None for b in (m.a_best, m.b_best)]
-        rows.append([f"  {m.key}", value_words(m.a), value_words(m.b), m.difference, m.relative, *best])
+        rows.append([f"  {m.key}", value_text(m.a), value_text(m.b), m.difference, m.relative, *best])
     Table(columns, rows).print(out)
 
 
@@ -120,8 +120,8 @@ def _change(change: Change) -> dict[str, Any]:
     return {"kind": change.kind, "name": change.name, "a": one, "b": two}
 
 
-def _words(value: Any) -> str:
-    return "None" if value is None else value_words(value)
+def _value_text(value: Any) -> str:
+    return "None" if value is None else value_text(value)
 
 
 def _text(value: Any) -> Any:

@@ -16,12 +16,12 @@ from luxmeter.store import Field, RunRow, parse_field, records
 _PARAM_COLUMNS, _METRIC_COLUMNS = 6, 4
 
 
-def when_words(created_ns: int) -> str:
+def when_text(created_ns: int) -> str:
     """Local date and time."""
     return datetime.fromtimestamp(created_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def value_words(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A parameter's or metric's value in one harmless line."""
     if isinstance(value, float):
         return number(value) if math.isfinite(value) else str(value)
@@ -81,13 +81,13 @@ _GOES = {
 
 def _cell(row: RunRow, params: Mapping[str, Any], metrics: Mapping[str, Any], field: Field) -> Any:
     if field.kind == "param":
-        return value_words(params[field.name]) if field.name in params else "-"
+        return value_text(params[field.name]) if field.name in params else "-"
     if field.kind == "metric":
-        return value_words(metrics.get(field.name, {}).get(field.part or "last"))
+        return value_text(metrics.get(field.name, {}).get(field.part or "last"))
     if field.kind == "created":
-        return when_words(row.created_ns)
+        return when_text(row.created_ns)
     if field.kind == "ended":
-        return "-" if row.ended_ns is None else when_words(row.ended_ns)
+        return "-" if row.ended_ns is None else when_text(row.ended_ns)
     if field.kind == "duration":
         return long_span(row.duration_s)
     if field.kind == "tag":

@@ -34,7 +34,7 @@ def is_leaf(cls: type) -> bool:
     return module.startswith(_LAYERS) and module not in _CONTAINERS
 
 
-class CellWords:
+class CellNames:
     """What there is to say about a cell."""
 
     def __init__(self, *, is_call: Callable[[type], bool]) -> None:
@@ -64,4 +64,4 @@ def jit_name(function: Any) -> str:
     return f"mindspore.jit({name if owned else f'{module}.{name}'})"
 
 
-__all__ = ["CellWords", "OPTIMIZERS", "is_leaf", "is_mindspore_class", "jit_name"]
+__all__ = ["CellNames", "OPTIMIZERS", "is_leaf", "is_mindspore_class", "jit_name"]

@@ -16,7 +16,7 @@ from luxmeter.calls.patching import aliases
 from luxmeter.calls.patching.bindings import Binding
 from luxmeter.calls.targets import Coverage, Form, Target, Unseen, subclasses
 from luxmeter.calls.targets.mindspore import callables
-from luxmeter.calls.targets.mindspore.cells import CellWords, is_leaf, jit_name
+from luxmeter.calls.targets.mindspore.cells import CellNames, is_leaf, jit_name
 from luxmeter.calls.targets.mindspore.names import class_name, is_mindspore_class
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class MindSporeFramework:
 
     def __init__(self, also: Sequence[str] = ()) -> None:
         self._listing = callables.listing()
-        self._cells = CellWords(is_call=lambda cls: any(_within(cls.__module__ or "", name) for name in also))
+        self._cells = CellNames(is_call=lambda cls: any(_within(cls.__module__ or "", name) for name in also))
         self._captures = threading.local()
 
     def targets(self) -> Iterator[Target]:
@@ -83,7 +83,7 @@ class MindSporeFramework:
             Form.FACTORY: self._factory,
             Form.GRADIENT: self._gradient,
             Form.COMPILE: self._jit,
-            Form.ASIDE: self._aside,
+            Form.ASIDE: self._suspending,
             Form.MODE: self._mode,
             Form.ENTER: self._enter,
             Form.EXIT: self._exit,
@@ -160,9 +160,9 @@ class MindSporeFramework:
 
         return through
 
-    def _aside(self, original: Any, target: Target, patcher: Patcher) -> Any:
+    def _suspending(self, original: Any, target: Target, patcher: Patcher) -> Any:
         def through(*args: Any, **kwargs: Any) -> Any:
-            with patcher.aside():
+            with patcher.suspended():
                 return original(*args, **kwargs)
 
         return through
@@ -183,7 +183,7 @@ class MindSporeFramework:
             result = original(*args, **kwargs)
             stack = self._captures.__dict__.setdefault("open", [])
             stack.append(contextlib.ExitStack())
-            stack[-1].enter_context(patcher.aside())
+            stack[-1].enter_context(patcher.suspended())
             return result
 
         return through

@@ -295,7 +295,7 @@ OWN_OPERATORS = (
 )
 
 
-def operator_words(operator: Any) -> tuple[str, bool]:
+def names_of_operator(operator: Any) -> tuple[str, bool]:
     """What the user wrote, and whether it is a span."""
     full = getattr(operator, "_qualified_op_name", None) or operator.name()  # aten::mm, aten::mm.default
     namespace, _, name = full.partition("::")

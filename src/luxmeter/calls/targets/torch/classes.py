@@ -64,7 +64,7 @@ def is_leaf(cls: type) -> bool:
     return (cls.__module__ or "").startswith(_LAYERS) and cls.__module__ != _CONTAINERS
 
 
-class ModuleWords:
+class ModuleNames:
     """Name, kind and path of a module when it is first called."""
 
     def __init__(self, *, is_call: Callable[[type], bool]) -> None:
@@ -90,7 +90,7 @@ class ModuleWords:
         return class_name(cls), not (is_leaf(cls) or self._is_call(cls)), path
 
 
-def function_words(cls: type) -> tuple[str, bool]:
+def function_names(cls: type) -> tuple[str, bool]:
     """(name, transparent) of an autograd.Function's apply: the user's own are transparent, as is checkpoint's."""
     transparent = not is_torch_class(cls) or cls.__module__ == "torch.utils.checkpoint"
     return f"{class_name(cls)}.apply", transparent

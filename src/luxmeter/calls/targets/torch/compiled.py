@@ -52,7 +52,7 @@ class Compiled:
         """Stand-in of torch.compile."""
 
         def through(*args: Any, **kwargs: Any) -> Any:
-            with patcher.aside():  # it binds the module's __call__, and imports Dynamo the first time
+            with patcher.suspended():  # it binds the module's __call__, and imports Dynamo the first time
                 result = original(*args, **kwargs)
             for binding in self.bindings(patcher):
                 patcher.bind(binding)
@@ -128,7 +128,7 @@ class Compiled:
                     for binding in self._guarded:
                         binding.take()
         if not follows:
-            with patcher.aside():
+            with patcher.suspended():
                 return recorded(*args, **kwargs)
         try:
             return recorded(*args, **kwargs)
@@ -147,7 +147,7 @@ class Compiled:
         with self._lock:
             self._compilations += 1
             if self._running and self._full is None:
-                self._full = self._patcher.aside()
+                self._full = self._patcher.suspended()
                 self._full.__enter__()
 
     def _follows(self, patcher: Patcher) -> bool:

@@ -19,8 +19,8 @@ from luxmeter.calls.targets import SILENT, Coverage, Form, Target, Unseen, subcl
 from luxmeter.calls.targets.packages import Packages
 from luxmeter.calls.targets.torch import callables
 from luxmeter.calls.targets.torch.classes import (
-    ModuleWords,
-    function_words,
+    ModuleNames,
+    function_names,
     is_leaf,
     method_name,
     optimizer_targets,
@@ -44,7 +44,7 @@ class TorchFramework:
     def __init__(self, also: Sequence[str] = ()) -> None:
         self._listing = callables.listing()
         self._packages = Packages(also)
-        self._modules = ModuleWords(is_call=self._packages.hold)
+        self._modules = ModuleNames(is_call=self._packages.hold)
         self._optimizers = Optimizers(self.method_resolver)
         self._compiled = Compiled(self._modules.describe)
         self._left_out = list(self._listing.left_out)
@@ -119,7 +119,7 @@ class TorchFramework:
         through = {
             Form.FACTORY: _factory,
             Form.COMPILE: self._compiled.factory,
-            Form.ASIDE: _aside,
+            Form.ASIDE: _suspending,
             Form.PICKLE: _pickle,
             Form.WORKER: _worker,
             Form.FIRST_STEP: self._optimizers.first_step,
@@ -180,12 +180,12 @@ class TorchFramework:
 
 
 def _resolve_operator(patcher: Patcher, operator: Any) -> int:
-    name, span = callables.operator_words(operator)
+    name, span = callables.names_of_operator(operator)
     return patcher.id_for(name, span=span)
 
 
 def _resolve_function(patcher: Patcher, cls: type) -> int:
-    name, span = function_words(cls)
+    name, span = function_names(cls)
     return patcher.id_for(name, span=span)
 
 
@@ -234,9 +234,9 @@ def _factory(original: Any, target: Target, patcher: Patcher) -> Any:
     return through
 
 
-def _aside(original: Any, target: Target, patcher: Patcher) -> Any:
+def _suspending(original: Any, target: Target, patcher: Patcher) -> Any:
     def through(*args: Any, **kwargs: Any) -> Any:
-        with patcher.aside():
+        with patcher.suspended():
             return original(*args, **kwargs)
 
     return through
@@ -244,7 +244,7 @@ def _aside(original: Any, target: Target, patcher: Patcher) -> Any:
 
 def _pickle(original: Any, target: Target, patcher: Patcher) -> Any:
     if target.owner is multiprocessing.reduction:
-        return _aside(
+        return _suspending(
             original, target, patcher
         )  # hands over file descriptors as it goes: cannot be done twice
 
@@ -259,14 +259,14 @@ def _pickle(original: Any, target: Target, patcher: Patcher) -> Any:
             if file is not None:
                 file.seek(start)
                 file.truncate()
-        with patcher.aside():
+        with patcher.suspended():
             return original(*args, **kwargs)
 
     return through
 
 
 def _worker(original: Any, target: Target, patcher: Patcher) -> Any:
-    token = patcher.words.child_token()
+    token = patcher.names.child_token()
     return functools.partial(run_worker, token, getattr(original, "__module__", ""), original.__name__)
 
 

@@ -1,0 +1,72 @@
+"""A process: recognised later, known to run or not, and told what to do at its end."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that can be recognised later."""
+
+    host: str
+    machine: str  # boot id and process namespace: process numbers mean something only within
+    pid: int
+    started: float
+
+    @staticmethod
+    def here() -> Process:
+        """This process."""
+        pid = os.getpid()
+        return Process(socket.gethostname(), _machine(), pid, psutil.Process(pid).create_time())
+
+    @staticmethod
+    def of(record: dict[str, Any]) -> Process:
+        """From the `process` part of a run's identity."""
+        return Process(record["host"], record["machine"], record["pid"], record["started"])
+
+    @property
+    def boot(self) -> str:
+        """Which start of which machine: all its containers share it."""
+        return self.machine.partition("/")[0]
+
+    def runs_here(self) -> bool:
+        """Whether it lives; only for a process of this machine."""
+        try:
+            found = psutil.Process(self.pid)
+            # A process number is used again after a while; its time of start is not.
+            return abs(found.create_time() - self.started) < 1.0 and found.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+
+@functools.lru_cache(maxsize=1)
+def _machine() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        boot = f"{socket.gethostname()}-{int(psutil.boot_time())}"
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = "pid"
+    return f"{boot}/{namespace}"
+
+
+def at_worker_end(work: Callable[[], None], priority: int = 5) -> None:
+    """In a child of multiprocessing, run `work` at its end: it leaves by os._exit and runs only these finalizers.
+
+    The higher the priority, the earlier. Nothing in other processes: they run what atexit knows.
+    """
+    context, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if context is not None and util is not None and context.parent_process() is not None:
+        util.Finalize(None, work, exitpriority=priority)

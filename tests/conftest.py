@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import multiprocessing
 import os
 import shutil
 import signal
@@ -33,6 +34,11 @@ def warm_torch() -> None:
     import torch._inductor.config
 
     torch.set_num_threads(1)
+    if sys.version_info >= (
+        3,
+        14,
+    ):  # where workers of a DataLoader come from a fork server, and each would import torch anew
+        multiprocessing.set_forkserver_preload(["__main__", "torch"])
     for optimizer in (torch.optim.Adam, torch.optim.SGD, torch.optim.AdamW):
         optimizer([torch.nn.Parameter(torch.ones(1))], lr=0.1)  # the first one of a class wraps its step
 

@@ -51,6 +51,14 @@ def sync_folder(folder: Path) -> None:
             os.close(number)
 
 
+def make_below(root: Path, folder: Path) -> None:
+    """Make `folder`, which lies below `root`; FileNotFoundError if `root` itself is not there: removed, it stays so."""
+    place = root
+    for part in folder.relative_to(root).parts:
+        place = place / part
+        place.mkdir(exist_ok=True)
+
+
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     """Write `value` as readable JSON that `read_json` gives back with its types."""
     write_file(path, json_text(value).encode(), durable=durable)

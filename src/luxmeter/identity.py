@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from luxmeter.errors import UsageError
+
 DIGEST_BYTES = 16
 _LARGEST_BYTES = 1 << 28  # of one array: to read more would hold a program up
 _LARGEST_INT_BITS = 10_000  # Python refuses to write out much longer ones
@@ -52,6 +54,31 @@ def encode(value: Any, *, by_code: bool = False) -> bytes:
         return _Encoder(by_code).encode(value, ())
     except RecursionError:
         raise Unknown(value, "it nests too deeply") from None
+
+
+def fingerprint(value: Any) -> str:
+    """32 hex digits of `value`; an object that offers nothing stable to read is refused."""
+    try:
+        return digest_of(value)
+    except Unknown as problem:
+        raise UsageError(
+            "no-stable-hash",
+            f"A value of type {problem.type_name!r} has no hash that another process would find again: {problem.why}.",
+            "Keep a name, a number or a file path in the parameters instead, and build the object from it.",
+        ) from None
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether the two values are equal, arrays and tensors by content; never raises."""
+    if a is b:
+        return True
+    try:
+        return encode(a, by_code=True) == encode(b, by_code=True)
+    except Unknown:
+        try:
+            return bool(a == b)
+        except Exception:  # noqa: BLE001  a foreign __eq__ may raise or answer with an array
+            return False
 
 
 def name_of(value: Any) -> str:

@@ -190,7 +190,7 @@ def test_totals_have_tables_and_no_calls(tmp_path: Path, core_name: str) -> None
     export.write(t, "t.csv", what="api")
     assert len(pd.read_csv("t.csv")) == 2
     export.write(t, "t.html")
-    for wrong in ({}, {"what": "api", "part": Window(depth=1)}):
+    for wrong in ({}, {"what": "api", "window": Window(depth=1)}):
         with pytest.raises(TraceError, match="totals-only"):
             export.write(t, "calls.csv", **wrong)  # type: ignore[arg-type]
     assert not Path("calls.csv").exists() and not list(Path().glob(".calls*"))

@@ -355,6 +355,11 @@ def test_a_trace_that_was_not_started_says_so():
         ({"sample": 0}, "bad-trace-option"),
         ({"budget": 2.0}, "bad-trace-option"),
         ({"name": "a/b"}, "bad-trace-option"),
+        ({"inside": "no"}, "bad-trace-option"),
+        ({"only": [3]}, "bad-trace-option"),
+        ({"max_pending": 1.5}, "bad-trace-option"),
+        ({"keep": ["a", "b"]}, "two-trace-folders"),
+        ({"keep": "calls.csv", "totals": True}, "totals-in-file"),
         ({"core": "fortran"}, "unknown-core"),
         ({"only": "no_such.yaml"}, "filter-unreadable"),
         ({"framework": "torch", "only": "torch.no_such_function"}, "filter-matches-nothing"),
@@ -366,6 +371,25 @@ def test_bad_options_are_refused_before_anything_is_patched(settings: dict[str, 
     with pytest.raises(UsageError, match=slug):
         lux.trace(**{"framework": None, **settings}).start()
     assert torch.add is before and active() is None
+
+
+def test_files_to_keep_are_written_when_it_stops(tmp_path: Path):
+    wanted = [
+        tmp_path / "calls.html",
+        tmp_path / "calls.json",
+        tmp_path / "v1.0",
+    ]  # a folder: its ending is no format's
+    with own(keep=wanted) as t:
+        t.wrap(abs, name="f")(-1)
+        assert not wanted[0].exists()
+    assert wanted[0].read_text().startswith("<!doctype html") and '"f"' in wanted[1].read_text()
+    assert lux.load_trace(wanted[2]).table()["f"].n == 1
+    with own(keep=str(tmp_path / "alone.csv")) as t:
+        t.wrap(abs, name="f")(-1)
+    assert (tmp_path / "alone.csv").is_file()
+    with pytest.raises(UsageError, match="cannot be written"):
+        own(keep="/proc/x/calls.html").start()
+    assert active() is None
 
 
 def test_an_unwritable_folder_is_refused_before_anything_is_patched(tmp_path: Path):

@@ -25,8 +25,7 @@ from luxmeter.calls.records import (
     ProcessRecord,
     SignatureNames,
 )  # fmt: skip
-from luxmeter.calls.table import CallTable, make_table
-from luxmeter.calls.totals import bucket_edges
+from luxmeter.calls.table import CallTable, bucket_edges, make_table
 from luxmeter.calls.tree import descendants, make_tree, parents
 from luxmeter.errors import UsageError
 from luxmeter.signature import Signature

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import luxmeter as lux
-from luxmeter.experiment.capture.watch_files import FileWatch, KeepLimits, to_batch
+from luxmeter.experiment.capture.watch_files import FileWatch, to_batch
+from luxmeter.experiment.options import ExperimentOptions
 from luxmeter.store import Lab, records
 
 
@@ -39,7 +40,7 @@ def test_created_changed_removed(tmp_path: Path) -> None:
     write("out/old.txt", "old", 1)
     write("out/gone.txt", "gone", 1)
     blobs = Blobs()
-    watch = FileWatch(tmp_path / "run", blobs.put, KeepLimits(file_bytes=10))
+    watch = FileWatch(tmp_path / "run", blobs.put, ExperimentOptions(keep_file_bytes=10))
     watch.add(Path("out").absolute(), "out")
     assert watch.scan() == []
     write("out/new.txt", "new", 2)
@@ -65,7 +66,7 @@ def test_created_changed_removed(tmp_path: Path) -> None:
 
 def test_limits_and_suffixes(tmp_path: Path) -> None:
     blobs = Blobs()
-    watch = FileWatch(tmp_path / "run", blobs.put, KeepLimits(file_bytes=10, total_bytes=5))
+    watch = FileWatch(tmp_path / "run", blobs.put, ExperimentOptions(keep_file_bytes=10, keep_total_bytes=5))
     watch.add(Path("a").absolute(), "a", [".ckpt"])
     watch.add(Path("b").absolute(), "b", [".pth"])
     for name in ("a/1.ckpt", "a/2.pth", "a/3.txt", "b/4.ckpt"):

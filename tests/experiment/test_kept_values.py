@@ -34,9 +34,9 @@ from hypothesis import strategies as st
 from luxmeter import BaseParams
 from luxmeter.described import Described, canonical, described
 from luxmeter.errors import UsageError
-from luxmeter.experiment.given import plain_params
-from luxmeter.experiment.params.fingerprint import same
+from luxmeter.experiment.experiment import plain_params
 from luxmeter.files import from_json, json_text, to_json
+from luxmeter.identity import same
 from luxmeter.store.rows import flatten
 
 S = BaseParams.SCHE

@@ -15,12 +15,12 @@ from luxmeter.experiment.reproduce import handover
 from luxmeter.experiment.reproduce.arguments import changed_arguments, split_changes, was_taken
 from luxmeter.experiment.reproduce.match import code_differs, match_points, match_runs
 from luxmeter.experiment.reproduce.rerun import (
+    _command,
     _startable,
-    _words,
     code_of,
     import_roots,
     make_plan,
-    run_again,
+    start_rerun,
 )
 from luxmeter.store import Lab, records
 
@@ -126,7 +126,7 @@ def test_the_plan_stays_inside_the_new_folder(lab: Lab, tmp_path: Path) -> None:
         assert place.name == "project" and (place / "sub" / "train.py").read_text() == "1"
         plan = make_plan(run, _startable(run), place)
         assert (plan.script, plan.cwd, plan.argv) == (str(place / "sub/train.py"), place, ("--lr", "1"))
-        assert _words(plan, run, place, "py") == ["py", str(place / "sub/train.py"), "--lr", "1"]
+        assert _command(plan, run, place, "py") == ["py", str(place / "sub/train.py"), "--lr", "1"]
     assert not place.parent.exists()
 
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_started(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="folder-not-empty"), code_of(run, tmp_path / "full"):
         pass
     with code_of(run) as place, pytest.raises(UsageError, match="argument-hidden"):
-        _words(make_plan(run, _startable(run), place), run, place, "py")
+        _command(make_plan(run, _startable(run), place), run, place, "py")
     outside = records.Command(argv=("x",), cwd="/", script="../../etc/x.py")
     with code_of(run) as place, pytest.raises(UsageError, match="name-outside"):
         make_plan(run, outside, place)
@@ -244,21 +244,21 @@ with lux.Experiment("outer", quiet=True, system_s=0, parent=sys.argv[1], lab=sys
 
 def test_the_run_is_found_however_many_others_were_made_meanwhile(lab: Lab, tmp_path: Path) -> None:
     first = make_run(lab, "mine", code={"train.py": MANY}, root=tmp_path)
-    again = run_again(first, lab, quiet=True)
+    again = start_rerun(first, lab, quiet=True)
     assert again.returncode == 0 and again.run.name == "mine" and again.run.id != first.id
     assert again.run.identity["parent"] == first.id and len(lab.runs(limit=None)) == 203
 
 
 def test_of_two_runs_of_a_program_the_one_of_that_name_is_reproduced(lab: Lab, tmp_path: Path) -> None:
     made = make_run(lab, "x", code={"train.py": TWO}, root=tmp_path, argv=("train.py", "one", "two"))
-    assert run_again(made, lab, quiet=True).run.name == "one"  # none is called x: the first
+    assert start_rerun(made, lab, quiet=True).run.name == "one"  # none is called x: the first
     first = lab.find("two")
-    again = run_again(first, lab, quiet=True)
+    again = start_rerun(first, lab, quiet=True)
     assert (again.run.name, again.run.identity["parent"]) == ("two", first.id)
     assert match_runs(first, again.run).outcome == "bit by bit"
     assert sorted(run.name for run in lab.runs()) == ["one", "one", "two", "two", "x"]
     with pytest.raises(StoreError, match="no-run-made"):  # not one that was made before
-        run_again(first, lab, arguments=[], quiet=True)
+        start_rerun(first, lab, arguments=[], quiet=True)
 
 
 def test_a_run_with_a_parent_and_a_lab_of_its_own_is_found(lab: Lab, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_run_with_a_parent_and_a_lab_of_its_own_is_found(lab: Lab, tmp_path: P
     elsewhere = Lab.open(tmp_path / "elsewhere")
     above = make_run(elsewhere, "above")
     words = ("train.py", above.id, str(elsewhere.folder))
-    again = run_again(
+    again = start_rerun(
         make_run(lab, "no such", code={"train.py": NESTED}, root=tmp_path, argv=words), lab, quiet=True
     )
     assert again.run.name == "outer" and again.run.folder.is_relative_to(elsewhere.folder)
@@ -279,5 +279,5 @@ def test_started_inside_a_run_it_is_no_part_of_that(lab: Lab, tmp_path: Path, mo
     outer, first = make_run(lab), make_run(lab, "one", code={"train.py": TWO}, root=tmp_path)
     monkeypatch.setenv(lineage.VARIABLE, str(outer.folder))
     monkeypatch.setenv(handover.VARIABLE, str(tmp_path / "of another"))
-    again = run_again(first, lab, arguments=["one"], quiet=True)
+    again = start_rerun(first, lab, arguments=["one"], quiet=True)
     assert again.run.identity["parent"] == first.id

@@ -246,7 +246,7 @@ def test_the_options_of_run_trace_are_checked_before_anything_runs(project: Path
     for text, slug in (
         ("insde=1", "unknown-trace-variable"),
         ("every=0", "bad-trace-variable"),
-        ("out=x.htm", "unknown-trace-format"),
+        ("keep=x.htm", "unknown-trace-format"),
     ):
         with pytest.raises(UsageError, match=slug):
             luxmeter("run", f"--trace={text}", "s.py")

@@ -67,7 +67,7 @@ CASES: dict[str, list[str]] = {
                     "trace --from trace-a -o calls.json", "cat calls.json", "trace --from trace-a -o calls.perfetto.json",
                     "cat calls.perfetto.json", "trace --from trace-a -o calls.parquet", "cat calls.parquet"],
     "trace-page": ["trace --from trace-a -o calls.html", "cat calls.html"],
-    "trace-env": ["trace --env", "trace --env --sync --every 2 --filter 'torch.*'"],
+    "trace-env": ["trace --env", "trace --env --sync --sample 2 --only 'torch.*'"],
     "ops": ["ops trace-a", "ops trained --top 5", "ops ops.jsonl --name '*Linear*'", "ops trace-a --module 'Net.body.*'",
             "ops trace-a trace-b --top 4", "ops trace-a --top 2 -o two.jsonl", "cat two.jsonl"],
     "ops-json": ["ops trace-a --json", "ops ops.jsonl --top 3 --json"],

@@ -100,7 +100,7 @@ def _make_files() -> None:
     _luxmeter("trace", "--totals", "-o", "trace-totals", "infer.py", "3")
     _luxmeter("ops", "trace-a", "-o", "ops.jsonl")
     for name in ("bench-a.json", "bench-b.json"):
-        _luxmeter("bench", "ops.jsonl", "--top", "3", "--scale", "batch=1,2", "--budget", "6", "-o", name)
+        _luxmeter("bench", "ops.jsonl", "--top", "3", "--scale", "batch=1,2", "--budget-s", "6", "-o", name)
     _luxmeter("export", "base0", "-o", "base0.tar.gz")
 
 

@@ -89,7 +89,7 @@ def bench_(bench: Bench) -> str:
         "*Linear*",
         "--scale",
         "batch=1,2",
-        "--budget",
+        "--budget-s",
         "0.5",
         "--json",
         "-o",

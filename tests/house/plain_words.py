@@ -44,6 +44,8 @@ def _named(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.lineno, node.name
+        elif isinstance(node, ast.AnnAssign) and "option(" in ast.unparse(node.value or node.target):
+            yield node.lineno, ast.unparse(node.target)  # declared once: luxmeter.options
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("Option", "Argument"):
             for text in (
                 a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)

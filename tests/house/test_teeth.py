@@ -42,6 +42,7 @@ def test_a_retired_word_is_found_wherever_it_names_something(word: str, tmp_path
     assert retired(plant(tmp_path / "method", x=f"class X:\n    def {word}(self): ..."))
     option = f"--no-{word.replace('_', '-')}"
     assert retired(plant(tmp_path / "option", x=f"import typer\na = typer.Option(1, '{option}')"))
+    assert retired(plant(tmp_path / "declared", x=f"class X:\n    {word}: int = option(1, '')"))
     assert retired(plant(tmp_path / "parameter", x=f"@app.command()\ndef x({word}: int): ..."))
     assert not retired(plant(tmp_path / "prose", x=f'"""It is {word}."""\n{word} = 1\nclass Un{word}ed: ...'))
 

@@ -27,6 +27,9 @@ def raised_slugs() -> dict[str, str]:
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            if name == "checked_options":
+                handed_on = [k.value.value for k in node.keywords if k.arg in ("unknown", "bad")]  # type: ignore[attr-defined]
+                found |= dict.fromkeys(handed_on, f"{path.relative_to(SOURCE)}:{node.lineno}")
             if not (name == "warn_once" or (name.endswith("Error") and name in LUXMETER_ERRORS)):
                 continue
             if not node.args or isinstance(node.args[0], ast.Name | ast.Starred):

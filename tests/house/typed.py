@@ -22,7 +22,6 @@ ANYTHING = {
     ),
     "DataLoader.get_batch_data": "a batch is what the user's dataset makes of it",
     **dict.fromkeys(("Values.__missing__", "Values.__getattr__"), "a run's values are of the types that were logged"),
-    "Open.__getattr__": "the field says its type",
 }  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def test_dimensions_and_their_names() -> None:
     assert outputs_of(replay(bigger)) == ["f32[2,4,18,7]"]
     wider = at_scale(LINEAR, {"features": 32})
     assert str(wider.signature) == "f32[8,32], f32[4,32]"
-    named = at_scale(LINEAR, {"out": 5}, names={"out": 4})
+    named = at_scale(LINEAR, {"out": 5}, dims={"out": 4})
     assert str(named.signature) == "f32[8,16], f32[5,16]"
     view = Case("Tensor.view", describe((X, [8, 4, 4])))
     assert at_scale(view, {"batch": 3}).signature.args[1] == ListOf((3, 4, 4))

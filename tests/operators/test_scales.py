@@ -159,9 +159,9 @@ def test_sizes_change_at_once_and_not_one_after_another() -> None:
     assert str(wide.signature.args[1]) == "f32[16,32]"
     assert dict(wide.signature.args[0].settings)["in_features"] == 32
     assert outputs_of(replay(wide)) == ["f32[16,4]"]
-    hidden = at_scale(linear, {"out": 7}, names={"out": 4})
+    hidden = at_scale(linear, {"out": 7}, dims={"out": 4})
     assert outputs_of(replay(hidden)) == ["f32[8,7]"]
-    assert "size 5" in scaled(linear, {"x": 7}, names={"x": 5}).lacking
+    assert "size 5" in scaled(linear, {"x": 7}, dims={"x": 5}).lacking
 
 
 def test_memory_order_and_shared_memory_stay() -> None:

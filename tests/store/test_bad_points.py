@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import luxmeter as lux
 from luxmeter.errors import UsageError
-from luxmeter.experiment.transfer.imported_run import ImportedRun, write_imported
 from luxmeter.files import read_json
 from luxmeter.store import Lab
+from luxmeter.store.finished import FinishedRun
 from luxmeter.store.points import Summary, to_batch
 from luxmeter.store.values import File, Stored, Text
 
@@ -191,12 +191,10 @@ def test_imported_points_are_dropped_alone(lab: Lab) -> None:
         13,
     ]
     objects = [("text", 0, 1, Stored("text", '"x"')), ("bad", 2**64, 1, Stored("text", '"y"'))]
-    run = ImportedRun(
-        "tool", "here", "key", "content", "name", 10**18, 10**18 + 1, points=points, objects=objects
-    )
+    run = FinishedRun("abc", "name", 10**18, 10**18 + 1, points=points, objects=objects)
     with pytest.warns(UserWarning, match=r"4 points were left out: 'loss' has the step 18446744073709551616"):
-        run_id = write_imported(lab, run)
-    assert kept_points(lab.folder / "runs" / run_id) == {"loss": 1, "acc": 1, "text": 1}
+        kept = lab.put_finished(run)
+    assert kept_points(kept.folder) == {"loss": 1, "acc": 1, "text": 1}
 
 
 def test_a_batch_that_fails_is_counted_once() -> None:

@@ -43,7 +43,7 @@ def luxmeter(*args: str) -> Any:
 
 def test_rows_files_and_a_picture() -> None:
     result = luxmeter(
-        "bench", operators(), "--dtypes", "fp32,bf16", "--scale", "batch=1,64", "--threads", "1,2", "--budget", "2",
+        "bench", operators(), "--dtypes", "fp32,bf16", "--scale", "batch=1,64", "--threads", "1,2", "--budget-s", "2",
         "-o", "b.csv", "-o", "b.parquet", "-o", "b.svg", "--resume", "kept.json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -60,7 +60,7 @@ def test_rows_files_and_a_picture() -> None:
     assert "size^" in Path("b.svg").read_text()
     assert "noise floor" in result.stdout and "batch=64" in result.stdout
     again = luxmeter("bench", "ops.jsonl", "--dtypes", "fp32,bf16", "--scale", "batch=1,64", "--threads", "1,2",
-                     "--resume", "kept.json", "--json", "--budget", "1")  # fmt: skip
+                     "--resume", "kept.json", "--json", "--budget-s", "1")  # fmt: skip
     told = json.loads(again.stdout)
     assert [r["median_us"] for r in told["rows"]] == [float(r["median_us"]) for r in rows]
     assert told["complete"] and told["environment"]["machine"]["cores"]
@@ -68,7 +68,7 @@ def test_rows_files_and_a_picture() -> None:
 
 def test_a_mini_model_from_a_file() -> None:
     Path("linear.yaml").write_text(SPEC)
-    result = luxmeter("bench", "linear.yaml", "--budget", "1", "-o", "out.csv")
+    result = luxmeter("bench", "linear.yaml", "--budget-s", "1", "-o", "out.csv")
     assert result.exit_code == 0, result.output
     with open("out.csv", newline="") as file:
         assert [r["scale"] for r in csv.DictReader(file)] == [f"batch={n},d_in=16,d_out=8" for n in (1, 4)]
@@ -99,7 +99,7 @@ def test_what_cannot_be_done_is_refused_before_anything_runs(args: list[str], sl
 
 def test_ctrl_c_keeps_what_is_done_and_resume_goes_on() -> None:
     """A real process in its own session, as a shell would start it."""
-    command = [sys.executable, "-m", "luxmeter", "bench", operators(60), "--budget", "600", "--target-ci", "1e-9",
+    command = [sys.executable, "-m", "luxmeter", "bench", operators(60), "--budget-s", "600", "--target-ci", "1e-9",
                "--resume", "kept.json", "-o", "out.csv"]  # fmt: skip
     # A shell in the background leaves SIGINT ignored; the program must see it as in a terminal.
     start = "import signal, sys, os; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
@@ -120,7 +120,7 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on() -> None:
     first = load_benchmark("kept.json")
     assert 1 <= len(first) < 60 and not first.complete
     assert len(Path("out.csv").read_text().splitlines()) == len(first) + 1
-    again = luxmeter("bench", "ops.jsonl", "--budget", "0", "--resume", "kept.json")
+    again = luxmeter("bench", "ops.jsonl", "--budget-s", "0", "--resume", "kept.json")
     assert again.exit_code == 0
     second = load_benchmark("kept.json")
     assert second.complete and len(second) == 60

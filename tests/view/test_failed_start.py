@@ -14,7 +14,7 @@ from luxmeter.view.startup import OFF, Request, read_request
 
 HERE = Path(startup.__file__).parent
 LINE = Path(__file__).parents[2] / "luxmeter_startup.pth"
-STRICT = Request(strict=True, out=("kept",)).text()
+STRICT = Request(strict=True, keep=("kept",)).text()
 
 # What the program does before it imports its framework, and what it says when that is done: nothing of ours is left.
 PROGRAM = """
@@ -90,7 +90,7 @@ def test_a_failed_start(case: str, strict: bool) -> None:
     if "arrow" in kind:
         places.append(package("pyarrow", BROKEN))
     Path("s.py").write_text(PROGRAM.format(before=before, own_parent=True))
-    done = run("s.py", path=tuple(places), LUXMETER_TRACE=STRICT if strict else "out=kept")
+    done = run("s.py", path=tuple(places), LUXMETER_TRACE=STRICT if strict else "keep=kept")
     (line,) = done.stderr.splitlines()
     assert line.startswith("luxmeter: not traced: ") and len(line) > len("luxmeter: not traced: ") + 5
     assert (done.returncode, done.stdout) == ((2, "") if strict else (7, "ran []\n"))
@@ -100,7 +100,7 @@ def test_a_failed_start(case: str, strict: bool) -> None:
 def test_a_failed_start_leaves_a_folder_that_was_there() -> None:
     Path("kept").mkdir()
     Path("s.py").write_text(PROGRAM.format(before=FAILURES["a full disk"][1], own_parent=True))
-    assert run("s.py", LUXMETER_TRACE="out=kept").stdout == "ran []\n"
+    assert run("s.py", LUXMETER_TRACE="keep=kept").stdout == "ran []\n"
     assert Path("kept").is_dir() and not list(Path("kept").iterdir())
 
 
@@ -129,7 +129,7 @@ def test_a_parent_that_cannot_be_joined(parent: str, strict: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '{"strict":true', "{}}", "[]", "'", "every=0", "strict=true evry=3", '{"out":3}']
+    "text", ["{", '{"strict":true', "{}}", "[]", "'", "sample=0", "strict=true smaple=3", '{"keep":3}']
 )
 def test_a_variable_that_cannot_be_read(text: str) -> None:
     done = run("-c", "print(1); raise SystemExit(7)", LUXMETER_TRACE=text)
@@ -153,7 +153,7 @@ def test_ctrl_c_while_it_starts_passes() -> None:
     Path("s.py").write_text(
         f"{before}\nimport sys\ntry:\n    import torch\nexcept KeyboardInterrupt:\n    print('stopped', s.active())\n"
     )
-    done = run("s.py", LUXMETER_TRACE="out=kept")
+    done = run("s.py", LUXMETER_TRACE="keep=kept")
     assert (done.stdout, done.stderr, done.returncode) == ("stopped None\n", "", 0)
     assert not Path("kept").exists()
 

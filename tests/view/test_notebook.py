@@ -69,11 +69,10 @@ def test_the_table_goes_where_it_is_written_in_a_notebook_too(
         "--insied",
         "-r 1x",
         "-o a.htm",
-        "--every 0",
+        "--sample 0",
         "--by apis",
         "--top 0",
         "-o /proc/x/y.html",
-        "-o folder",
         "-o 'a",
     ],
 )

@@ -47,7 +47,7 @@ def test_tables_and_files(capsys: pytest.CaptureFixture[str]) -> None:
         (["--window", "99:"], "empty-window"),
         (["--by", "api", "-o", "x.html"], "no-table-in-format"),
         (["--inside"], "trace-from-runs-nothing"),
-        (["--filter", "torch.*"], "trace-from-runs-nothing"),
+        (["--only", "torch.*"], "trace-from-runs-nothing"),
         (["script.py"], "trace-from-runs-nothing"),
     ):
         with pytest.raises(UsageError) as told:

@@ -48,7 +48,7 @@ def test_without_the_variable_nothing_is_imported(tmp_path: Path) -> None:
 def test_the_variable_alone_traces_a_program_and_its_children(tmp_path: Path) -> None:
     if not LINE.exists():
         pytest.skip("an installed package: the line lies elsewhere")
-    done = run(tmp_path, "parent", LUXMETER_TRACE="out=kept")
+    done = run(tmp_path, "parent", LUXMETER_TRACE="keep=kept")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("calls of") == 1  # only the first process speaks
     table = lux.load_trace(tmp_path / "kept").table()

@@ -137,7 +137,7 @@ def test_subprocesses_and_spawned_workers_join() -> None:
         "    subprocess.run([sys.executable, '-c', 'import torch; torch.ones(1).tan()'], check=True)\n"
         "    p = mp.get_context('spawn').Process(target=work, args=(2,)); p.start(); p.join(); sys.exit(p.exitcode)\n"
     )
-    variables = environment(Request(out=("kept",)), os.environ)
+    variables = environment(Request(keep=("kept",)), os.environ)
     done = run("s.py", **variables)
     assert done.returncode == 0, done.stderr
     assert counts("kept") == {"torch.ones": 2, "Tensor.tan": 1, "torch.zeros": 1, "Tensor.cos": 1}
@@ -183,7 +183,7 @@ def test_wrong_options_are_told_before_the_script_runs() -> None:
 
 def test_a_filter_that_matches_nothing_ends_the_script_at_its_import() -> None:
     Path("s.py").write_text("import torch\nopen('ran', 'w')\n")
-    done = luxmeter("trace", "--filter", "torch.no_such_thing", "s.py")
+    done = luxmeter("trace", "--only", "torch.no_such_thing", "s.py")
     assert done.returncode == 2 and "[filter-matches-nothing]" in done.stderr
     assert not Path("ran").exists()
     assert not Lab.open().traces()
@@ -193,7 +193,7 @@ def test_inside_filter_and_coverage() -> None:
     Path("s.py").write_text(
         "import torch\nx = torch.ones(2, 2)\ntorch.nn.functional.gelu(x)\ntorch.mm(x, x)\n"
     )
-    done = luxmeter("trace", "--filter", "torch.mm", "--coverage", "-o", "kept", "s.py")
+    done = luxmeter("trace", "--only", "torch.mm", "--coverage", "-o", "kept", "s.py")
     assert counts("kept") == {"torch.mm": 1}
     assert "callables are timed" in done.stderr
 
@@ -204,8 +204,9 @@ def test_inside_filter_and_coverage() -> None:
         ("", None),
         ("off", None),
         ("1", Request()),
-        ("calls.html", Request(out=("calls.html",))),
-        ("inside=true every=10 filter=torch.* filter=+ out='a b'", Request(inside=True, every=10, filter=("torch.*", "+"), out=("a b",))),
+        ("calls.html", Request(keep=("calls.html",))),
+        ("inside=true sample=10 only=torch.* only=+ keep='a b'", Request(inside=True, sample=10, only=("torch.*", "+"), keep=("a b",))),
+        ("budget=0.01 signatures=false name=7", Request(budget=0.01, signatures=False, name="7")),
     ],
 )  # fmt: skip
 def test_the_variable(text: str, request_: Request | None) -> None:
@@ -214,7 +215,9 @@ def test_the_variable(text: str, request_: Request | None) -> None:
         assert read_request(request_.text()) == request_
 
 
-@pytest.mark.parametrize("text", ["insied=true", "every=0", "inside=3", "top=many"])
+@pytest.mark.parametrize(
+    "text", ["insied=true", "every=10", "sample=0", "inside=3", "top=many", '{"only":[3]}']
+)
 def test_a_wrong_variable_is_told(text: str) -> None:
     with pytest.raises(UsageError, match=r"LUXMETER_TRACE"):
         read_request(text)
@@ -227,7 +230,7 @@ def test_a_wrong_variable_does_not_stop_a_program() -> None:
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_program_runs() -> None:
-    for wanted in ("/proc/no/calls.csv", "totals=true out=calls.csv"):
+    for wanted in ("/proc/no/calls.csv", "totals=true keep=calls.csv"):
         done = run("-c", "import torch; print(1)", LUXMETER_TRACE=wanted, PYTHONPATH=str(HERE))
         assert done.returncode == 0 and done.stdout == "1\n"
         assert "luxmeter: not traced: " in done.stderr.splitlines()[0], done.stderr
@@ -241,7 +244,7 @@ def test_env_prints_what_a_shell_can_read() -> None:
     assert counts("kept") == {"torch.ones": 1}
 
 
-def test_every_records_each_second_step_and_sync_times_to_completion() -> None:
+def test_sample_records_each_second_step_and_sync_times_to_completion() -> None:
     Path("s.py").write_text(
         "import torch\n"
         "w = torch.ones(2, requires_grad=True)\n"
@@ -251,7 +254,7 @@ def test_every_records_each_second_step_and_sync_times_to_completion() -> None:
         "    o.step()\n"
     )
     whole = luxmeter("trace", "--sync", "-o", "whole", "s.py")
-    half = luxmeter("trace", "--every", "2", "-o", "half", "s.py")
+    half = luxmeter("trace", "--sample", "2", "-o", "half", "s.py")
     assert whole.returncode == half.returncode == 0, whole.stderr + half.stderr
     assert (counts("whole")["Tensor.backward"], counts("half")["Tensor.backward"]) == (6, 3)
     assert set(load_trace("whole").events()["completed"].to_pylist()) == {True}

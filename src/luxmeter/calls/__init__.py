@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.diff import ChangeKind as ChangeKind
     from luxmeter.calls.diff import TraceDiff as TraceDiff
     from luxmeter.calls.diff import diff_traces as diff_traces
+    from luxmeter.calls.formats import check_trace_output as check_trace_output
     from luxmeter.calls.formats import is_trace_file_name as is_trace_file_name
     from luxmeter.calls.formats import trace_format_of as trace_format_of
     from luxmeter.calls.frameworks import has_mindspore as has_mindspore
@@ -60,6 +61,7 @@ __getattr__, __dir__, __all__ = door(
         "TraceDiff": "diff",
         "diff_traces": "diff",
         "export": "export",
+        "check_trace_output": "formats",
         "is_trace_file_name": "formats",
         "trace_format_of": "formats",
         "has_mindspore": "frameworks",

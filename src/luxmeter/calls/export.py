@@ -20,7 +20,6 @@ from luxmeter.calls.formats import trace_format_of
 from luxmeter.calls.reader import Numbers
 from luxmeter.calls.records import RAISED
 from luxmeter.calls.result import TraceResult
-from luxmeter.calls.session import Trace
 from luxmeter.calls.table import BY
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.window import Window, first_ns, in_window
@@ -28,6 +27,8 @@ from luxmeter.errors import TraceError, UsageError, suggestion
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from luxmeter.calls.session import Trace
 
 WHAT = ("calls", *BY)
 _ROWWISE = ("csv", "json", "parquet")
@@ -264,4 +265,4 @@ def collapsed(tree: CallTree) -> Iterator[str]:
 
 
 def _result(trace: Trace | TraceResult) -> TraceResult:
-    return trace.result if isinstance(trace, Trace) else trace
+    return trace if isinstance(trace, TraceResult) else trace.result

@@ -22,12 +22,12 @@ _STOPPED = "stopped"
 def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
     """The trace's folder, made and written to; whether it was made for this trace alone, which goes with it if it fails to begin."""
     run = active_run()
-    alone = options.keep is None and (run is None or place.world_size == 1)
+    alone = options.folder is None and (run is None or place.world_size == 1)
     try:
-        if options.keep is not None or run is not None:
+        if options.folder is not None or run is not None:
             scratch.remove_left()  # as making one does
-        if options.keep is not None:
-            folder = Path(options.keep)
+        if options.folder is not None:
+            folder = options.folder
             _refuse_taken(folder, place)
         elif run is not None:
             folder = free_name(Path(run.folder), options.name, place)
@@ -38,7 +38,7 @@ def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
     except OSError as error:
         raise TraceError(
             "trace-folder-unwritable",
-            f"The trace cannot be kept in {options.keep or 'a temporary folder'}: {error}.",
+            f"The trace cannot be kept in {options.folder or 'a temporary folder'}: {error}.",
             "Give a folder that can be written with keep=, or free some space.",
         ) from error
     return folder, alone

@@ -3,42 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from luxmeter.calls.device import Device
-from luxmeter.errors import UsageError, suggestion
+from luxmeter.calls.formats import ENDINGS
+from luxmeter.errors import UsageError
+from luxmeter.options import Check, at_least, checked_options, option
+
+
+def _listed(given: Sequence[str | Path] | str | Path | None) -> tuple[Any, ...]:
+    return () if given is None else (given,) if isinstance(given, str | Path) else tuple(given)
+
+
+def read_patterns(given: Sequence[str] | str) -> tuple[str, ...]:
+    """Patterns as they are; what ends in .yaml or .yml is a file with a list of them, or lists under common prefixes."""
+    found: list[str] = []
+    for item in _listed(given):
+        found.extend(_from_yaml(Path(item)) if item.endswith((".yaml", ".yml")) else [item])
+    return tuple(found)
+
+
+def _read_outputs(given: Sequence[str | Path] | str | Path | None) -> tuple[str, ...]:
+    """Names of files and, at most one, of a folder."""
+    found = tuple(str(each) for each in _listed(given))
+    folders = [name for name in found if not _is_file(name)]
+    if len(folders) > 1:
+        raise UsageError(
+            "two-trace-folders",
+            f"The trace cannot be kept in {len(folders)} folders.",
+            "Give one folder, and files as you like.",
+        )
+    return found
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(tuple(ENDINGS))
+
+
+_FORMATS = ".html .csv .json .parquet .perfetto.json .folded"
+_SHARE = Check(
+    lambda share: share is None or (isinstance(share, int | float) and 0 < share <= 1),
+    "Give a share of the time, such as 0.01.",
+)
+_NAME = Check(
+    lambda name: isinstance(name, str) and bool(name) and "/" not in name and name not in (".", ".."),
+    "Give a plain name: it becomes a folder's.",
+)
 
 
 @dataclass(frozen=True)
 class TraceOptions:
     """What a trace records and where it rests."""
 
-    inside: bool = False  # also what recorded calls call themselves, with parent and self time
-    sync: bool = False  # time to completion on an asynchronous device, and keep the time to dispatch too
-    signatures: bool = True  # shapes, dtypes, devices, scalars of every call
-    strides: bool = False  # strides of tensors are part of the signature
-    facts: bool = True  # look at the values of tensors at first sight of a signature (range, density)
-    totals: bool = False  # counts, sums and histograms only, no events
-    sample: int = 1  # record every n-th step (a step ends with step(), or with an optimizer's step)
-    budget: float | None = None  # pause whenever the recorder's own cost passes this share of the time
-    only: Sequence[str] | str = ()  # names to keep: patterns, or paths of YAML lists
-    skip: Sequence[str] | str = ()  # names to leave out
-    also: Sequence[str] | str = ()  # packages to trace besides the framework
-    keep: str | Path | None = None  # a folder to leave the trace in
-    name: str = "trace"
-    framework: str | None = (
-        "auto"  # torch, and MindSpore where it is imported; or one of them; None: only Trace.wrap
+    inside: bool = option(False, "Also what torch's calls call themselves.")  # with parent and self time
+    sync: bool = option(False, "Wait for the device: time to completion.")  # to dispatch is kept, too
+    signatures: bool = option(True, "Shapes, dtypes, devices, scalars of every call.")
+    strides: bool = option(False, "Strides of tensors are part of the signature.")
+    facts: bool = option(True, "Look at a tensor's values (range, density) at first sight of a signature.")
+    totals: bool = option(False, "Sums and histograms only: small for any length.")
+    sample: int = option(  # a step ends with step(), or with an optimizer's step
+        1,
+        "Record every n-th training step.",
+        check=at_least(1, "Give the n of every n-th step: 1 or more."),
     )
-    max_signatures: int = 4096  # of one callable
-    max_pending: int = 262144  # events in memory that are not written yet
-    lossless: bool = (
-        False  # when the writer falls behind, the program waits for it; otherwise calls are lost and counted
+    budget: float | None = option(
+        None, "Pause whenever recording costs more than this share of the time.", check=_SHARE
     )
-    exchange: bool = True  # read tensors through DLPack's exchange table where there is one
-    core: str | None = None  # "c" or "python"
-    device: Device | None = None  # in place of the framework's accelerator
+    only: Sequence[str] | str = option(
+        (), "Record these only: a pattern (torch.*) or a YAML list.", read=read_patterns, many=True
+    )
+    skip: Sequence[str] | str = option((), "Leave these out: as --only.", read=read_patterns, many=True)
+    also: Sequence[str] | str = option((), "Packages to trace besides torch.", read=_listed, many=True)
+    keep: Sequence[str | Path] | str | Path | None = option(
+        None,
+        f"A folder for the trace, or a file: {_FORMATS}",
+        read=_read_outputs,
+        many=True,
+        flags="-o --keep",
+    )
+    name: str = option("trace", "What it is called.", check=_NAME)
+    framework: str | None = option("auto", "torch, mindspore or both (auto); None: what is wrapped alone.")
+    max_signatures: int = option(4096, "Signatures of one callable.", check=at_least(1))
+    max_pending: int = option(262144, "Calls in memory that are not written yet.", check=at_least(1))
+    lossless: bool = option(
+        False, "The program waits for a writer that falls behind; else calls are lost and counted."
+    )
+    exchange: bool = option(True, "Read tensors through DLPack's exchange table where there is one.")
+    core: str | None = option(None, "c or python.")
+    device: Device | None = option(None, "In place of the framework's accelerator.")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names that `keep` gives."""
+        return _read_outputs(self.keep)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the trace is kept; None: in the active run, or for as long as the program runs."""
+        return next((Path(name) for name in self.outputs if not _is_file(name)), None)
+
+    @property
+    def files(self) -> list[Path]:
+        """What is written when it has stopped."""
+        return [Path(name) for name in self.outputs if _is_file(name)]
 
 
 class TraceSettings(TypedDict, total=False):
@@ -55,7 +124,7 @@ class TraceSettings(TypedDict, total=False):
     only: Sequence[str] | str
     skip: Sequence[str] | str
     also: Sequence[str] | str
-    keep: str | Path | None
+    keep: Sequence[str | Path] | str | Path | None
     name: str
     framework: str | None
     max_signatures: int
@@ -68,44 +137,9 @@ class TraceSettings(TypedDict, total=False):
 
 def make_options(settings: TraceSettings) -> TraceOptions:
     """Checked options. Patterns of YAML files are read here."""
-    known = [field.name for field in fields(TraceOptions)]
-    for name in settings:
-        if name not in known:
-            raise UsageError(
-                "unknown-trace-option",
-                f"trace() has no option {name!r}.",
-                suggestion(name, known) or f"It knows {', '.join(known)}.",
-            )
-    options = TraceOptions(**settings)
-    _check(options.sample >= 1, "sample", options.sample, "Give the n of every n-th step: 1 or more.")
-    _check(
-        options.budget is None or 0 < options.budget <= 1,
-        "budget",
-        options.budget,
-        "Give a share of the time, such as 0.01.",
+    return checked_options(
+        TraceOptions, settings, who="trace()", unknown="unknown-trace-option", bad="bad-trace-option"
     )
-    _check(options.max_signatures >= 1, "max_signatures", options.max_signatures, "Give 1 or more.")
-    _check(options.max_pending >= 1, "max_pending", options.max_pending, "Give 1 or more.")
-    _check(
-        bool(options.name) and "/" not in options.name and options.name not in (".", ".."),
-        "name",
-        options.name,
-        "Give a plain name: it becomes a folder's.",
-    )
-    return replace(
-        options,
-        only=read_patterns(options.only),
-        skip=read_patterns(options.skip),
-        also=_listed(options.also),
-    )
-
-
-def read_patterns(given: Sequence[str] | str) -> tuple[str, ...]:
-    """Patterns as they are; what ends in .yaml or .yml is a file with a list of them, or lists under common prefixes."""
-    found: list[str] = []
-    for item in _listed(given):
-        found.extend(_from_yaml(Path(item)) if item.endswith((".yaml", ".yml")) else [item])
-    return tuple(found)
 
 
 def _from_yaml(path: Path) -> list[str]:
@@ -130,12 +164,3 @@ def _from_yaml(path: Path) -> list[str]:
             "Write one name or pattern a line, each after a dash.",
         )
     return names
-
-
-def _listed(given: Sequence[str] | str) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
-
-
-def _check(good: bool, name: str, value: object, next_step: str) -> None:
-    if not good:
-        raise UsageError("bad-trace-option", f"trace() cannot use {name}={value!r}.", next_step)

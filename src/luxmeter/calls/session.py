@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 import pyarrow as pa
 
 from luxmeter import ranks
-from luxmeter.calls import cost, device, layout, processes
+from luxmeter.calls import cost, device, export, layout, processes
 from luxmeter.calls.arguments import Arguments
-from luxmeter.calls.budget import Budget
 from luxmeter.calls.core import load as load_core
-from luxmeter.calls.decorator import F, traced
 from luxmeter.calls.describe import Names, describer
+from luxmeter.calls.formats import check_trace_output
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
 from luxmeter.calls.result import TraceResult
-from luxmeter.calls.sections import Section
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
 from luxmeter.calls.tree import CallTree
@@ -30,11 +30,52 @@ from luxmeter.process import at_worker_end
 from luxmeter.supported import newer_than_tested, version_of
 
 if TYPE_CHECKING:
+    from luxmeter.calls.core._core import Recorder
     from luxmeter.operators import Operators
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _lock = threading.RLock()
 _active: Trace | None = None
 _ends_of = 0  # the process that knows what to do at its end
+
+
+class Section:
+    """A named part of the program: a context manager that can be used again, and inside itself."""
+
+    def __init__(self, name: str, enter: Callable[[str], Any], leave: Callable[[Any], None]) -> None:
+        self.name = name
+        self._enter, self._leave = enter, leave
+        self._open: list[Any] = []
+
+    def __enter__(self) -> Section:
+        self._open.append(self._enter(self.name))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave(self._open.pop())
+
+
+class Budget:
+    """A share of the time that tracing may take: past it, recording pauses until it has been earned back. None: no limit."""
+
+    def __init__(self, share: float | None) -> None:
+        self._share = share
+        self._paused = False
+
+    def keep(self, recorder: Recorder, *, added_ns: float, elapsed_ns: int) -> None:
+        """To be called now and then, with what a call costs and the time since the start."""
+        if self._share is None:
+            return
+        stats = recorder.stats()
+        spent = stats["events"] * added_ns + stats["described_ns"]
+        allowed = self._share * elapsed_ns
+        if not self._paused and spent > allowed:
+            self._paused = True
+            recorder.pause()
+        elif self._paused and spent < 0.8 * allowed:
+            self._paused = False
+            recorder.start()
 
 
 class Trace:
@@ -121,6 +162,8 @@ class Trace:
 
     def _prepare(self) -> None:
         options = self.options  # all up to patching
+        for path in options.files:
+            check_trace_output(str(path), totals=options.totals)
         self._core, self._core_reason = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
         self._names = Names(arguments, describer(options.framework, facts=options.facts))
@@ -173,7 +216,7 @@ class Trace:
         return self._spill
 
     def stop(self) -> Trace:
-        """Stop recording, bind everything as it was, finish the files. A second stop does nothing."""
+        """Stop recording, bind everything as it was, write the files. A second stop does nothing."""
         global _active
         with _lock:
             if not self.running:
@@ -188,6 +231,8 @@ class Trace:
                 self._setup_ns += self._core.now_ns() - self._stopped_ns
                 self._finish()
         self._tell_trouble()
+        for path in [] if self._child else self.options.files:
+            export.write(self, path)
         return self
 
     def _finish(self) -> None:
@@ -452,3 +497,23 @@ os.register_at_fork(
     after_in_child=_after_fork,
 )
 atexit.register(_at_exit)
+
+
+def traced(function: F, *, fresh: Callable[[], Trace], running: Callable[[], Trace | None]) -> F:
+    """`function` with each call traced by a fresh trace, the last one as its attribute `trace`.
+
+    While another trace runs, the call is a section of that one, named after the function.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        outer = running()
+        if outer is not None:
+            call.trace = outer  # type: ignore[attr-defined]
+            with outer.section(function.__qualname__):
+                return function(*args, **kwargs)
+        own = call.trace = fresh()  # type: ignore[attr-defined]
+        with own:
+            return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]

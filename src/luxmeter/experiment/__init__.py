@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from luxmeter.doors import door
 
 if TYPE_CHECKING:
-    from luxmeter.experiment.capture.snapshot_refs import forget_refs as forget_refs
-    from luxmeter.experiment.capture.snapshot_refs import snapshot_refs as snapshot_refs
+    from luxmeter.experiment.capture.snapshot import forget_refs as forget_refs
+    from luxmeter.experiment.capture.snapshot import snapshot_refs as snapshot_refs
     from luxmeter.experiment.capture.started import program_follows as program_follows
     from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
     from luxmeter.experiment.checkpoint.saver import Saver as Saver
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.log.logger import Logger as Logger
     from luxmeter.experiment.meter.meter import AvgMeter as AvgMeter
     from luxmeter.experiment.meter.meter import Meter as Meter
+    from luxmeter.experiment.options import ExperimentOptions as ExperimentOptions
     from luxmeter.experiment.params.command_line import params_of as params_of
     from luxmeter.experiment.params.params import BaseParams as BaseParams
     from luxmeter.experiment.params.params import Params as Params
@@ -75,8 +76,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = door(
     __name__,
     {
-        "forget_refs": "capture.snapshot_refs",
-        "snapshot_refs": "capture.snapshot_refs",
+        "forget_refs": "capture.snapshot",
+        "snapshot_refs": "capture.snapshot",
         "program_follows": "capture.started",
         "FolderState": "checkpoint.folder_state",
         "Saver": "checkpoint.saver",
@@ -104,6 +105,7 @@ __getattr__, __dir__, __all__ = door(
         "Logger": "log.logger",
         "AvgMeter": "meter.meter",
         "Meter": "meter.meter",
+        "ExperimentOptions": "options",
         "params_of": "params.command_line",
         "BaseParams": "params.params",
         "Params": "params.params",

@@ -6,25 +6,25 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, overload
 
 from luxmeter import ranks, scratch
+from luxmeter.described import DescribedMapping, described, fields_of
 from luxmeter.errors import UsageError
 from luxmeter.experiment import ending, running, signals
 from luxmeter.experiment.capture import redaction
 from luxmeter.experiment.capture.capture import Recording
 from luxmeter.experiment.capture.keycode import KeyCode, keycode_of
 from luxmeter.experiment.folder import ExperimentFolder, folder_of
-from luxmeter.experiment.given import plain_params, several
 from luxmeter.experiment.lineage import forgiving, in_environment, note_child, outer_run, parent_of, same_lab
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
 from luxmeter.experiment.reproduce.handover import note_run
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
-from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, records
+from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, number_of, records
 
 T = TypeVar("T")
 _NOTHING = object()
@@ -91,6 +91,11 @@ class Experiment:
         return Run(self._known_run().folder)
 
     @property
+    def writer(self) -> RunWriter | None:
+        """Its run while it goes on; None before and after, and on ranks that make none."""
+        return self._run
+
+    @property
     def params(self) -> dict[str, Any]:
         """The parameters it was given, nested."""
         return dict(self._params)
@@ -119,7 +124,7 @@ class Experiment:
         else:
             self._parts.clear()  # of a run before this one
         outer = running.claim()
-        if outer is not None and same_lab(self._options.lab, outer._lab):
+        if isinstance(outer, Experiment) and same_lab(self._options.lab, outer._lab):
             self._take_over(outer)
         else:
             if outer is not None:
@@ -155,7 +160,7 @@ class Experiment:
                 )
             values = {values: value}
         elif values.__class__ is not dict or value is not _NOTHING:
-            values, step = several(values), step if value is _NOTHING else value
+            values, step = _several(values), step if value is _NOTHING else value
         try:
             run.log(values, step)
         finally:  # what is refused is refused alone
@@ -405,3 +410,37 @@ class Experiment:
     def _refuse_unless_silent(self, what: str) -> None:
         if not self._is_silent:
             self._running(what)
+
+
+def plain_params(params: Any) -> DescribedMapping:
+    """Nested dicts of a Params, mapping, dataclass, pydantic model or argparse namespace, as they are kept.
+
+    Values that JSON has no word for are described. In what kind of object the outermost names stood is not kept.
+    """
+    if params is None:
+        return DescribedMapping()
+    fields = params if isinstance(params, Mapping) else fields_of(params)
+    if fields is not None:
+        kept: DescribedMapping = described(fields)
+        return kept
+    method = getattr(params, "to_dict", None)
+    if callable(method) and not isinstance(params, type):
+        return plain_params(method())
+    raise UsageError(
+        "params-kind",
+        f"Parameters cannot be a {type(params).__name__}: {str(params)[:80]!r}.",
+        "Pass a Params, a dict, a dataclass, a pydantic model or an argparse namespace.",
+    )
+
+
+def _several(values: Any) -> Mapping[str, Any]:
+    """The metrics in a mapping, or the numbers in a Meter or AvgMeter (of which the averages)."""
+    if isinstance(values, Mapping):
+        return values
+    if hasattr(values, "to_dict") and hasattr(values, "scalars"):
+        return {name: value for name, value in values.to_dict().items() if number_of(value) is not None}
+    raise UsageError(
+        "log-what",
+        f"log() was given a {type(values).__name__}.",
+        'Log a dict, a Meter, or a name and a value: log("loss", 0.3, step=7).',
+    )

@@ -3,40 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from luxmeter.errors import UsageError, suggestion
-from luxmeter.experiment.capture.watch_files import KeepLimits
+from luxmeter.options import Check, at_least, checked_options, option
 
 if TYPE_CHECKING:
     from luxmeter.store import Lab
+
+
+def listed(given: Any) -> tuple[Any, ...]:
+    """One thing or several, as a tuple."""
+    return (given,) if isinstance(given, str | PathLike) else tuple(given)
+
+
+_AMOUNT = at_least(0)
+_OUTPUT = Check(lambda value: value in (True, False, "all"), 'Give True, False or "all".')
 
 
 @dataclass(frozen=True)
 class ExperimentOptions:
     """What is kept of an experiment."""
 
-    tags: Sequence[str] | str = ()
-    note: str = ""
-    parent: Any = None  # an Experiment, a run or a run's id; None: the experiment this one is made in
-    watch: Sequence[str | PathLike[str]] | str | PathLike[str] = ()  # folders whose files are the run's
-    lab: Lab | str | PathLike[str] | None = None  # where the run rests; None: the lab that holds here
-    code: bool = True  # keep the code that runs
-    output: bool | Literal["all"] = (
-        True  # keep what is printed; "all": by native code and other processes too
+    tags: Sequence[str] | str = option((), "A tag for the run; may come again.", many=True, flags="--tag")
+    note: str = option("", "A note on the run.")
+    parent: Any = option(None, "An Experiment, a run or a run's id; None: the one this is made in.")
+    watch: Sequence[str | PathLike[str]] | str | PathLike[str] = option(
+        (), "Files that appear or change there are the run's.", many=True, metavar="FOLDER"
     )
-    output_bytes: int = 16 << 20  # at most so much of it
-    system_s: float = 5.0  # seconds between samples of CPU, memory and GPU; 0: none
-    watch_s: float = 5.0  # seconds between looks into watched folders; 0: only at the end
-    keep_file_bytes: int = KeepLimits.file_bytes  # larger files in watched folders are hashed, not kept
-    keep_total_bytes: int = KeepLimits.total_bytes
-    tensorboard: str | PathLike[str] | None = (
-        None  # a folder: what is logged is written there as an event file too
+    lab: Lab | str | PathLike[str] | None = option(
+        None, "Where the run rests; None: the lab that holds here."
     )
-    quiet: bool = False  # no line at the end
-    all_ranks: bool = False  # a run for every rank, not for rank 0 alone
+    code: bool = option(True, "Keep the code.")
+    output: bool | Literal["all"] = option(  # "all": by native code and other processes too
+        True, "Keep what is printed.", check=_OUTPUT
+    )
+    output_bytes: int = option(16 << 20, "At most so much of what is printed.", check=_AMOUNT)
+    system_s: float = option(5.0, "Seconds between samples of CPU, memory and GPU; 0: none.", check=_AMOUNT)
+    watch_s: float = option(
+        5.0, "Seconds between looks into watched folders; 0: only at the end.", check=_AMOUNT
+    )
+    keep_file_bytes: int = option(
+        64 << 20, "Larger files in watched folders are hashed, not kept.", check=_AMOUNT
+    )
+    keep_total_bytes: int = option(1 << 30, "At most so much of watched folders is kept.", check=_AMOUNT)
+    tensorboard: str | PathLike[str] | None = option(
+        None, "A folder: what is logged is written there as an event file, too."
+    )
+    quiet: bool = option(False, "No line at the end.")
+    all_ranks: bool = option(False, "A run for every rank, not for rank 0 alone.")
 
 
 class ExperimentSettings(TypedDict, total=False):
@@ -61,32 +77,10 @@ class ExperimentSettings(TypedDict, total=False):
 
 def make_options(settings: ExperimentSettings) -> ExperimentOptions:
     """Checked options."""
-    known = [field.name for field in fields(ExperimentOptions)]
-    for name in settings:
-        if name not in known:
-            raise UsageError(
-                "unknown-experiment-option",
-                f"Experiment() has no option {name!r}.",
-                suggestion(name, known) or f"It knows {', '.join(known)}.",
-            )
-    options = ExperimentOptions(**settings)
-    for name in ("system_s", "watch_s", "output_bytes", "keep_file_bytes", "keep_total_bytes"):
-        value = getattr(options, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            raise UsageError(
-                "bad-experiment-option",
-                f"Experiment() cannot use {name}={value!r}.",
-                "Give a number of 0 or more.",
-            )
-    if options.output not in (True, False, "all"):
-        raise UsageError(
-            "bad-experiment-option",
-            f"Experiment() cannot use output={options.output!r}.",
-            'Give True, False or "all".',
-        )
-    return options
-
-
-def listed(given: Any) -> tuple[Any, ...]:
-    """One thing or several, as a tuple."""
-    return (given,) if isinstance(given, str | PathLike) else tuple(given)
+    return checked_options(
+        ExperimentOptions,
+        settings,
+        who="Experiment()",
+        unknown="unknown-experiment-option",
+        bad="bad-experiment-option",
+    )

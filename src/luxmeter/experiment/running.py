@@ -7,25 +7,40 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from luxmeter.described import DescribedMapping
 from luxmeter.experiment.capture import redaction
-from luxmeter.files import read_json, write_json
-from luxmeter.store import Ending, RunWriter, announce
+from luxmeter.store import Ending, RunWriter
 
-if TYPE_CHECKING:
-    from luxmeter.experiment.experiment import Experiment
 
-_open: list[Experiment] = []
-_offered: Experiment | None = None  # the run of the whole program, which its first own experiment takes over
+class OpenExperiment(Protocol):
+    """What is asked of an experiment that has not ended."""
+
+    def is_here(self) -> bool:
+        """Whether this process began it."""
+
+    def after_fork(self) -> None:
+        """In a child."""
+
+    def end_as(self, outcome: Ending) -> None:
+        """End it."""
+
+    def discard(self) -> None:
+        """Leave no run."""
+
+
+_open: list[OpenExperiment] = []
+_offered: OpenExperiment | None = (
+    None  # the run of the whole program, which its first own experiment takes over
+)
 _named = False  # and whether the user gave that run its name
 _exit: SystemExit | None = None
 _program: Ending | None = None
 _errors_before: list[BaseException | None] = []
 
 
-def add(experiment: Experiment) -> None:
+def add(experiment: OpenExperiment) -> None:
     """It has begun."""
     if not _open:
         _errors_before[:] = [
@@ -34,7 +49,7 @@ def add(experiment: Experiment) -> None:
     _open.append(experiment)
 
 
-def remove(experiment: Experiment) -> None:
+def remove(experiment: OpenExperiment) -> None:
     """It has ended."""
     if experiment in _open:
         _open.remove(experiment)
@@ -61,13 +76,13 @@ def listening_for_exit() -> Iterator[None]:
 # -- `luxmeter run`: one run for the program, whether or not it makes an experiment of its own ---------------------
 
 
-def offer_experiment(experiment: Experiment, *, keeps_name: bool) -> None:
+def offer_experiment(experiment: OpenExperiment, *, keeps_name: bool) -> None:
     """Let the program's first own experiment go on in this one's run."""
     global _offered, _named
     _offered, _named = experiment, keeps_name
 
 
-def claim() -> Experiment | None:
+def claim() -> OpenExperiment | None:
     """The offered experiment, once."""
     global _offered
     taken, _offered = _offered, None
@@ -83,14 +98,9 @@ def adopt(
     parent: str | None,
 ) -> None:
     """Give the run the name, parent and parameters of the program's own experiment; those `given` by the user stay."""
-    file = run.folder / "run.json"
-    before = read_json(file)
-    run.name = before["name"] if _named else name
-    write_json(file, {**before, "name": run.name, "parent": parent or before["parent"]})
+    run.rename(run.name if _named else name, parent=parent)
     if params is not None:
-        run.set_params(redaction.hide_params(DescribedMapping({**params, **given})))  # announces the run
-    else:
-        announce(run.folder.parent.parent, run.id)
+        run.set_params(redaction.hide_params(DescribedMapping({**params, **given})))
 
 
 # -- the end of the program ----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from luxmeter.operators.foreign.load import load_foreign as load_foreign
     from luxmeter.operators.mini import bench_model as bench_model
     from luxmeter.operators.mini import bench_model_file as bench_model_file
+    from luxmeter.operators.options import BenchOptions as BenchOptions
     from luxmeter.operators.results import FORMATS as FORMATS
     from luxmeter.operators.results import BenchResult as BenchResult
     from luxmeter.operators.results import load_benchmark as load_benchmark
@@ -50,6 +51,7 @@ __getattr__, __dir__, __all__ = door(
         "load_foreign": "foreign.load",
         "bench_model": "mini",
         "bench_model_file": "mini",
+        "BenchOptions": "options",
         "BenchResult": "results",
         "FORMATS": "results",
         "load_benchmark": "results",

@@ -49,7 +49,7 @@ def check(ops: Operators, options: BenchOptions) -> None:
                 "bad-threads", f"Cannot run with {count!r} threads.", "Give whole numbers above 0."
             )
     if options.scales:
-        check_names(ops, options.scales, options.names)
+        check_names(ops, options.scales, options.dims)
     if not len(ops):
         raise UsageError("nothing-to-bench", "There are no operators to benchmark.", "Loosen the filter.")
 
@@ -63,7 +63,7 @@ def jobs_of(ops: Operators, options: BenchOptions, pool: Pool | None) -> Iterato
         name = _short_hash(_plain(case))[:8]
         seen: set[tuple[tuple[str, int], ...]] = set()
         for wanted in sweep(options.scales):
-            found = scaled(case, wanted, names=options.names)
+            found = scaled(case, wanted, dims=options.dims)
             if tuple(found.sizes.items()) in seen:
                 continue
             seen.add(tuple(found.sizes.items()))

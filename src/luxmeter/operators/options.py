@@ -1,4 +1,4 @@
-"""How to benchmark: what `bench` can be told."""
+"""How to benchmark: what `bench` can be told, in Python and as text."""
 
 from __future__ import annotations
 
@@ -6,60 +6,108 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from luxmeter.isolate import Pool
-from luxmeter.operators.backends import interpreter_of
+from luxmeter.errors import UsageError
+from luxmeter.options import at_least, checked_options, option
+
+if TYPE_CHECKING:
+    from luxmeter.isolate import Pool
 
 
-class BenchSettings(TypedDict, total=False):
-    """The settings of `bench`, see `BenchOptions`."""
+def _items(given: Any) -> Any:
+    """`fp32,bf16` -> ["fp32", "bf16"]."""
+    return [word.strip() for word in given.split(",") if word.strip()] if isinstance(given, str) else given
 
-    dtypes: Sequence[str]
-    backends: Sequence[str]
-    scales: Mapping[str, Sequence[int]] | None
-    names: Mapping[str, int] | None
-    device: str | Sequence[str]
-    threads: int | Sequence[int]
-    backward: bool
-    kernels: bool
-    budget_s: float
-    target_ci: float
-    seed: int
-    python: str | Mapping[str, str]
-    timeout_s: float | None
-    resume: str | Path | None
-    quiet: bool
-    pool: Pool | None
+
+def _numbers(given: Any) -> Any:
+    """`1,2` -> [1, 2]."""
+    return [_whole(word, given) for word in _items(given)] if isinstance(given, str) else given
+
+
+def _whole(text: str, whole: str) -> int:
+    if not text.isdigit():
+        raise UsageError("bad-scale", f"{whole!r} has {text!r}, no whole number.", "Write it as 1,2,4.")
+    return int(text)
+
+
+def _sizes(given: Any) -> Any:
+    """`["batch=1,2,4"]` -> {"batch": [1, 2, 4]}."""
+    if given is None or isinstance(given, Mapping):
+        return given or None
+    found = {}
+    for text in [given] if isinstance(given, str) else given:
+        name, _, sizes = text.partition("=")
+        if not name.strip() or not _items(sizes):
+            raise UsageError("bad-scale", f"{text!r} names no sizes.", "Write it as batch=1,2,4.")
+        found[name.strip()] = _numbers(sizes)
+    return found or None
+
+
+def _one_size(given: Any) -> Any:
+    """`["hidden=256"]` -> {"hidden": 256}."""
+    found = _sizes(given)
+    return found and {name: n[0] if isinstance(n, list) else n for name, n in found.items()}
+
+
+def _interpreters(given: Any) -> Any:
+    """`["compile=/env/bin/python"]` -> one for each backend; a plain one is for all."""
+    if isinstance(given, str | Mapping):
+        return given
+    named = {k: v for k, equals, v in (text.partition("=") for text in given) if equals}
+    plain = [text for text in given if "=" not in text]
+    if (named and plain) or len(plain) > 1:
+        raise UsageError(
+            "bad-interpreters",
+            f"python was given as {', '.join(given)}.",
+            "Give one interpreter for all, or BACKEND=INTERPRETER for each.",
+        )
+    return named or (plain[0] if plain else sys.executable)
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """How to benchmark.
+    """How to benchmark."""
 
-    `budget_s` is for the whole call. `scales` are sizes of named dimensions; `names` gives names of your own to
-    recorded sizes. `device` and `threads` may be several. `python` is the interpreter whose torch is measured, or one
-    for each backend by its name. `timeout_s` ends a case that hangs (without it: the budget, but at least a minute).
-    `resume` is a JSON file that keeps the rows as they are done: what it already holds is not measured again.
-    `kernels` adds a row for each aten kernel. `pool` is one of your own whose workers stay warm for the next call.
-    """
-
-    dtypes: Sequence[str] = ("fp32",)
-    backends: Sequence[str] = ("eager",)
-    scales: Mapping[str, Sequence[int]] | None = None
-    names: Mapping[str, int] | None = None
-    device: str | Sequence[str] = "cpu"
-    threads: int | Sequence[int] = 1
-    backward: bool = False
-    kernels: bool = False
-    budget_s: float = 60.0
-    target_ci: float = 0.02
-    seed: int = 0
-    python: str | Mapping[str, str] = sys.executable
-    timeout_s: float | None = None
-    resume: str | Path | None = None
-    quiet: bool = False
-    pool: Pool | None = None
+    dtypes: Sequence[str] = option(("fp32",), "fp32,bf16,fp16,fp64 or recorded.", read=_items)
+    backends: Sequence[str] = option(
+        ("eager",), "any of eager,compile,onnxruntime,mindspore and registered ones.", read=_items
+    )
+    scales: Mapping[str, Sequence[int]] | None = option(
+        None,
+        "Sizes of a dimension: batch=1,2,4. Repeat for several.",
+        read=_sizes,
+        many=True,
+        flags="--scale",
+    )
+    dims: Mapping[str, int] | None = option(
+        None,
+        "Name every dimension of a recorded size: hidden=256. Then --scale hidden=128,512.",
+        read=_one_size,
+        many=True,
+        flags="--dim",
+    )
+    device: str | Sequence[str] = option("cpu", "cpu,cuda.", read=_items)
+    threads: int | Sequence[int] = option(1, "Numbers of threads: 1,2.", read=_numbers)
+    backward: bool = option(False, "Forward and backward.")
+    kernels: bool = option(False, "Also a row for each kernel: of aten, and of ONNX Runtime.")
+    budget_s: float = option(60.0, "Seconds for all of it.", check=at_least(0.0))
+    target_ci: float = option(0.02, "How well a median is to be known, as a share of it.")
+    seed: int = option(0, "All made-up inputs come from it.")
+    python: str | Mapping[str, str] = option(
+        sys.executable,
+        "The interpreter whose torch is measured, or BACKEND=INTERPRETER. Repeat.",
+        read=_interpreters,
+        many=True,
+    )
+    timeout_s: float | None = option(  # without it: the budget, but at least a minute
+        None, "Seconds after which a case has hung."
+    )
+    resume: Path | str | None = option(
+        None, "A JSON file that keeps rows as they come; what it holds is not measured again."
+    )
+    quiet: bool = option(False, "Without a line of progress.")
+    pool: Pool | None = option(None, "One of your own, whose workers stay warm for the next call.")
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -78,6 +126,38 @@ class BenchOptions:
 
     def python_for(self, backend: str) -> str:
         """The interpreter a backend runs in: the caller's choice for it, its own, or the one that is measured."""
+        from luxmeter.operators.backends import (
+            interpreter_of,  # brings torch, which the command line starts without
+        )
+
         if isinstance(self.python, str):
             return interpreter_of(backend) or self.python
         return self.python.get(backend) or interpreter_of(backend) or sys.executable
+
+
+class BenchSettings(TypedDict, total=False):
+    """The keyword arguments of `lux.bench`: the fields of BenchOptions."""
+
+    dtypes: Sequence[str]
+    backends: Sequence[str]
+    scales: Mapping[str, Sequence[int]] | None
+    dims: Mapping[str, int] | None
+    device: str | Sequence[str]
+    threads: int | Sequence[int]
+    backward: bool
+    kernels: bool
+    budget_s: float
+    target_ci: float
+    seed: int
+    python: str | Mapping[str, str]
+    timeout_s: float | None
+    resume: Path | str | None
+    quiet: bool
+    pool: Pool | None
+
+
+def make_options(settings: BenchSettings) -> BenchOptions:
+    """Checked options."""
+    return checked_options(
+        BenchOptions, settings, who="bench()", unknown="unknown-bench-option", bad="bad-bench-option"
+    )

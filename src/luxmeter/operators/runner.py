@@ -8,7 +8,7 @@ from typing import Unpack
 from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import check, jobs_of
-from luxmeter.operators.options import BenchOptions, BenchSettings
+from luxmeter.operators.options import BenchSettings, make_options
 from luxmeter.operators.results import BenchResult, put_benchmark
 from luxmeter.supported import check_torch
 
@@ -22,7 +22,7 @@ def bench(ops: Operators | Case, **settings: Unpack[BenchSettings]) -> BenchResu
     >>> result = bench(load_operators("ops.jsonl").top(20), dtypes=["fp32", "bf16"])  # doctest: +SKIP
     """
     check_torch()
-    options = BenchOptions(**settings)
+    options = make_options(settings)
     ops = Operators([ops]) if isinstance(ops, Case) else ops
     check(ops, options)
     with ExitStack() as stack:

@@ -44,14 +44,14 @@ def dimensions(case: Case) -> dict[str, int]:
     return Layout(case).dimensions()
 
 
-def scaled(case: Case, sizes: Mapping[str, int], *, names: Mapping[str, int] | None = None) -> Scaled:
+def scaled(case: Case, sizes: Mapping[str, int], *, dims: Mapping[str, int] | None = None) -> Scaled:
     """The case with its named dimensions at these sizes; what else depends on them follows.
 
-    `names` are the user's: name -> the size it has in the recorded case, everywhere.
+    `dims` are the user's: name -> the size it has in the recorded case, everywhere.
     """
     layout = Layout(case)
     found = layout.dimensions()
-    own = {name: names[name] for name in sizes if names and name in names}
+    own = {name: dims[name] for name in sizes if dims and name in dims}
     whole = {n for t in case.signature.tensors() for n in t.shape} | set(found.values())
     lacking = [f"nothing in it has the size {n} of {name!r}" for name, n in own.items() if n not in whole]
     lacking += [f"it has no dimension {name!r}" for name in sizes if name not in own and name not in found]
@@ -68,9 +68,9 @@ def scaled(case: Case, sizes: Mapping[str, int], *, names: Mapping[str, int] | N
     return Scaled(resized, have, "; ".join(lacking))
 
 
-def at_scale(case: Case, sizes: Mapping[str, int], *, names: Mapping[str, int] | None = None) -> Case:
+def at_scale(case: Case, sizes: Mapping[str, int], *, dims: Mapping[str, int] | None = None) -> Case:
     """`scaled(...).case`: as it was recorded where it could not be resized."""
-    return scaled(case, sizes, names=names).case
+    return scaled(case, sizes, dims=dims).case
 
 
 def sweep(scales: Mapping[str, Sequence[int]] | None) -> Iterator[dict[str, int]]:
@@ -82,16 +82,16 @@ def sweep(scales: Mapping[str, Sequence[int]] | None) -> Iterator[dict[str, int]
         yield dict(zip(scales, combination, strict=True))
 
 
-def check_names(ops: Operators, scales: Mapping[str, Sequence[int]], names: Mapping[str, int] | None) -> None:
+def check_names(ops: Operators, scales: Mapping[str, Sequence[int]], dims: Mapping[str, int] | None) -> None:
     """A name that no case has is an error."""
-    known = {name for case in ops for name in dimensions(case)} | set(names or {})
+    known = {name for case in ops for name in dimensions(case)} | set(dims or {})
     for name, sizes in scales.items():
         if name not in known:
             raise UsageError(
                 "unknown-dimension",
                 f"No operator has a dimension called {name!r}.",
                 suggestion(name, known)
-                or f"Known: {', '.join(sorted(known)) or 'none'}; name your own with names={{'x': 128}}.",
+                or f"Known: {', '.join(sorted(known)) or 'none'}; name your own with dims={{'x': 128}}.",
             )
         if not sizes or not all(type(n) is int and n > 0 for n in sizes):
             raise UsageError(

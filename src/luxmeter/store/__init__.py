@@ -22,17 +22,12 @@ if TYPE_CHECKING:
     from luxmeter.store.blobs import blob_path as blob_path
     from luxmeter.store.catalog import row_of as row_of
     from luxmeter.store.checked import STATES as STATES
-    from luxmeter.store.journal import announce as announce
+    from luxmeter.store.finished import FinishedRun as FinishedRun
+    from luxmeter.store.finished import id_of_origin as id_of_origin
     from luxmeter.store.lab import Lab as Lab
-    from luxmeter.store.liveness import Process as Process
     from luxmeter.store.output_file import OutputFile as OutputFile
-    from luxmeter.store.points import Dropped as Dropped
-    from luxmeter.store.points import Summary as Summary
     from luxmeter.store.points import checked_key as checked_key
     from luxmeter.store.points import checked_step as checked_step
-    from luxmeter.store.points import dropped_text as dropped_text
-    from luxmeter.store.points import to_batch as to_batch
-    from luxmeter.store.points import to_object_batch as to_object_batch
     from luxmeter.store.query import Both as Both
     from luxmeter.store.query import Condition as Condition
     from luxmeter.store.query import Expression as Expression
@@ -71,7 +66,6 @@ if TYPE_CHECKING:
     from luxmeter.store.values import number_of as number_of
     from luxmeter.store.values import object_of as object_of
     from luxmeter.store.writer import RunWriter as RunWriter
-    from luxmeter.store.writer import compact_run as compact_run
     from luxmeter.store.writer import inside as inside
 
 __getattr__, __dir__, __all__ = door(
@@ -83,18 +77,13 @@ __getattr__, __dir__, __all__ = door(
         "blob_path": "blobs",
         "row_of": "catalog",
         "STATES": "checked",
-        "announce": "journal",
+        "FinishedRun": "finished",
+        "id_of_origin": "finished",
         "Lab": "lab",
         "layout": "layout",
-        "Process": "liveness",
         "OutputFile": "output_file",
-        "Dropped": "points",
-        "Summary": "points",
         "checked_key": "points",
         "checked_step": "points",
-        "dropped_text": "points",
-        "to_batch": "points",
-        "to_object_batch": "points",
         "Both": "query",
         "Condition": "query",
         "Expression": "query",
@@ -134,7 +123,6 @@ __getattr__, __dir__, __all__ = door(
         "number_of": "values",
         "object_of": "values",
         "RunWriter": "writer",
-        "compact_run": "writer",
         "inside": "writer",
     },
 )

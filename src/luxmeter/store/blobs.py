@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 
 from luxmeter.errors import StoreError
-from luxmeter.files import sha256_of, write_file
-from luxmeter.store.folders import make_below
+from luxmeter.files import make_below, sha256_of, write_file
 from luxmeter.store.layout import BLOBS, is_named, named
 from luxmeter.store.values import blob_name
 

@@ -20,17 +20,15 @@ from luxmeter.store import layout
 from luxmeter.store.blobs import BlobPool
 from luxmeter.store.checked import is_begun, is_half_made
 from luxmeter.store.journal import announce
-from luxmeter.store.liveness import Process
 from luxmeter.store.results import Result, traces_in
 from luxmeter.store.rows import RunRow
 from luxmeter.store.run import Run
-from luxmeter.store.writer import RunWriter, compact_run
+from luxmeter.store.writer import RunWriter, compact_run, identity_of
 
 if TYPE_CHECKING:
     from luxmeter.store.catalog import Catalog
+    from luxmeter.store.finished import FinishedRun
     from luxmeter.store.query import Expression
-
-_ALPHABET = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well
 
 
 class Lab:
@@ -83,15 +81,7 @@ class Lab:
                 "run-name", f"{name!r} cannot name a run.", "Give it a text without outer spaces."
             )
         run_id, folder = self._new_folder()
-        identity = {
-            "format": layout.RUN_FORMAT,
-            "id": run_id,
-            "name": name,
-            "kind": kind,
-            "parent": parent,
-            "created_ns": time.time_ns(),
-            "process": vars(Process.here()),
-        }
+        identity = identity_of(run_id, name, kind=kind, parent=parent, created_ns=time.time_ns())
         if params:
             write_json(folder / layout.PARAMS, described(params))
         if environment:
@@ -103,6 +93,13 @@ class Lab:
             run.marks.tag(*tags)
         announce(self.folder, run_id)
         return run
+
+    def put_finished(self, run: FinishedRun) -> Run:
+        """Put in a run that is over, whole, in place of one with its id, whose tags and note stay."""
+        from luxmeter.store.finished import put_finished
+
+        put_finished(self.folder, run)
+        return Run(self.folder / layout.RUNS / run.id, self.folder)
 
     def runs(
         self,
@@ -164,21 +161,24 @@ class Lab:
                 raise
             return False
 
-    def adopt(self, source: Path) -> Run:
-        """Copy a run's directory from elsewhere into this lab."""
+    def adopt(self, source: Path, *, anew: bool = False) -> Run:
+        """Copy a run's directory from elsewhere into this lab; `anew` under a new id, and it says which it had."""
         run = Run(source)
-        target = self.folder / layout.RUNS / run.id
+        run_id = self.new_id() if anew else run.id
+        target = self.folder / layout.RUNS / run_id
         if target.exists():
             raise StoreError(
-                "run-exists", f"This lab already has a run {run.id}.", "Remove one of the two first."
+                "run-exists", f"This lab already has a run {run_id}.", "Remove one of the two first."
             )
-        temporary = target.with_name(f".{run.id}.{os.getpid()}")
+        temporary = target.with_name(f".{run_id}.{os.getpid()}")
         try:
             shutil.copytree(source, temporary)
+            if anew:
+                write_json(temporary / layout.IDENTITY, {**run.identity, "id": run_id, "imported_as": run.id})
             os.replace(temporary, target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        announce(self.folder, run.id)
+        announce(self.folder, run_id)
         return Run(target, self.folder)
 
     # -- traces ---------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class Lab:
     def _new_folder(self, among: str = layout.RUNS) -> tuple[str, Path]:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         for _ in range(100):
-            run_id = "".join(secrets.choice(_ALPHABET) for _ in range(5)) + "-" + stamp
+            run_id = "".join(secrets.choice(layout.ID_LETTERS) for _ in range(5)) + "-" + stamp
             folder = self.folder / among / run_id
             try:
                 folder.mkdir(parents=True)

@@ -20,6 +20,8 @@ from luxmeter.errors import StoreError
 RUN_FORMAT = 1
 LAB_FORMAT = 1
 
+ID_LETTERS = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well
+
 RUNS, TRASH, JOURNAL, BLOBS, INDEX, TRACES = "runs", "trash", "journal", "blobs", "index", "traces"
 
 IDENTITY, PARAMS, ENVIRONMENT = "run.json", "params.json", "environment.json"

@@ -27,11 +27,10 @@ from typing import Any, Literal
 from luxmeter import ranks
 from luxmeter.by_name import by_name
 from luxmeter.errors import LuxmeterError, StoreError, UsageError, suggestion, warn_once
-from luxmeter.files import read_json, write_json
+from luxmeter.files import make_below, read_json, write_json
 from luxmeter.store import layout
 from luxmeter.store.active import active_run
 from luxmeter.store.checked import damaged
-from luxmeter.store.folders import make_below
 
 FORMAT = 1
 KINDS = ("trace", "ops", "bench", "model", "zen", "search")  # in the order they are shown

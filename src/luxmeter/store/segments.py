@@ -29,8 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from luxmeter.errors import LuxmeterError, StoreError
-from luxmeter.files import sync_folder
-from luxmeter.store.folders import make_below
+from luxmeter.files import make_below, sync_folder
 from luxmeter.store.layout import named
 
 FORMAT = 1

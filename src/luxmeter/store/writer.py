@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
@@ -16,12 +17,11 @@ import pyarrow as pa
 
 from luxmeter.described import described
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.files import write_file, write_json
+from luxmeter.files import make_below, read_json, write_file, write_json
 from luxmeter.store import background, layout, points
 from luxmeter.store.blobs import BlobPool
-from luxmeter.store.folders import make_below
 from luxmeter.store.journal import announce
-from luxmeter.store.liveness import TOUCH_EVERY_S
+from luxmeter.store.liveness import TOUCH_EVERY_S, Process
 from luxmeter.store.marks import Marks
 from luxmeter.store.segments import SegmentWriter, compact
 from luxmeter.store.troubles import Troubles
@@ -122,6 +122,23 @@ class RunWriter:
     def set_params(self, params: Mapping[str, Any]) -> None:
         """The run's parameters, nested as they are."""
         write_json(self.folder / layout.PARAMS, described(params))
+        announce(self._lab_folder, self.id)
+
+    def add_params(self, params: Mapping[str, Any]) -> None:
+        """Add parameters to those it has, which stay as they are."""
+        before = read_json(self.folder / layout.PARAMS, {})
+        merged = _merged(before, described(params))
+        if merged != before:
+            write_json(self.folder / layout.PARAMS, merged)
+            announce(self._lab_folder, self.id)
+
+    def rename(self, name: str, *, parent: str | None = None) -> None:
+        """Give it another name, and a parent if one is named."""
+        identity = read_json(self.folder / layout.IDENTITY)
+        self.name = name
+        write_json(
+            self.folder / layout.IDENTITY, {**identity, "name": name, "parent": parent or identity["parent"]}
+        )
         announce(self._lab_folder, self.id)
 
     def set_environment(self, environment: Mapping[str, Any]) -> None:
@@ -361,6 +378,31 @@ class RunWriter:
             if gone
             else "Make room or give rights; the run itself goes on.",
         )
+
+
+def identity_of(
+    run_id: str, name: str, *, kind: str = "run", parent: str | None, created_ns: int
+) -> dict[str, Any]:
+    """What run.json holds."""
+    return {
+        "format": layout.RUN_FORMAT,
+        "id": run_id,
+        "name": name,
+        "kind": kind,
+        "parent": parent,
+        "created_ns": created_ns,
+        "process": vars(Process.here()),
+    }
+
+
+def _merged(before: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    merged: dict[str, Any] = copy.copy(before)  # type: ignore[arg-type]  # with its type, if it has one
+    for key, value in more.items():
+        if isinstance(merged.get(key), Mapping) and isinstance(value, Mapping):
+            merged[key] = _merged(merged[key], value)
+        else:
+            merged.setdefault(str(key), value)
+    return merged
 
 
 def inside(folder: Path, name: str | Path) -> Path:

@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from luxmeter.calls import TraceOptions
 from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.view.options import add_arguments
 
 BY = (
     "api",
@@ -25,10 +27,13 @@ BY = (
     "section",
     "thread",
     "rank",
-)  # as calls.table has it, which is heavy to import
+)  # as calls.table has it, which is heavy to import; a test compares them
 
 if TYPE_CHECKING:
     from luxmeter.calls import Trace
+
+
+TAKEN = ("inside", "sync", "totals", "sample", "only", "skip", "keep")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,14 +52,9 @@ def _rows(text: str) -> int:
 
 def _options() -> _Parser:
     parser = _Parser(prog="%%luxmeter", add_help=False, allow_abbrev=False)
-    parser.add_argument("--inside", action="store_true")
-    parser.add_argument("--sync", action="store_true")
-    parser.add_argument("--totals", action="store_true")
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--filter", action="append", default=[])
+    add_arguments(parser, TraceOptions, TAKEN)
     parser.add_argument("--by", default="api", choices=BY)
     parser.add_argument("--top", type=_rows, default=20)
-    parser.add_argument("-o", "--out", default=None)
     parser.add_argument("-r", "--result", default="_trace")
     return parser
 
@@ -79,8 +79,6 @@ def trace_cell(line: str, cell: str, shell: Any) -> Shown:
 
     The value of the cell's last line is shown as without the magic, above the table.
     """
-    from luxmeter.calls import export
-
     value = None
     with contextlib.ExitStack() as stack:
         with _told_in_a_line():
@@ -95,24 +93,19 @@ def trace_cell(line: str, cell: str, shell: Any) -> Shown:
             value = eval(last, shell.user_ns)  # noqa: S307
     if value is not None:
         _show(value)
-    if chosen.out is not None:
-        export.write(running, chosen.out)
     return Shown(running, by=chosen.by, top=chosen.top)
 
 
 def _prepared(chosen: argparse.Namespace) -> Trace:
     """The trace that is asked for; what cannot be done is refused before the cell runs."""
-    from luxmeter.calls import trace, trace_format_of
-    from luxmeter.view.outputs import check_output
+    from luxmeter.calls import check_trace_output, trace
 
     if not chosen.result.isidentifier():
         raise UsageError("bad-magic", f"-r {chosen.result!r} is no name of a variable.", "Give a plain name.")
-    if chosen.out is not None:
-        trace_format_of(chosen.out)
-        check_output(chosen.out, totals=chosen.totals)
-    return trace(
-        inside=chosen.inside, sync=chosen.sync, totals=chosen.totals, sample=chosen.every, only=chosen.filter
-    )
+    options: Any = {name: value for name, value in vars(chosen).items() if name in TAKEN}
+    for out in options.get("keep", ()):
+        check_trace_output(out, totals="totals" in options)
+    return trace(**options)
 
 
 @contextlib.contextmanager
@@ -156,10 +149,10 @@ def load_ipython_extension(shell: Any) -> None:
     def luxmeter(line: str, cell: str) -> Shown:
         """Trace every torch call of this cell and show the hottest.
 
-        %%luxmeter [--inside] [--sync] [--totals] [--every N] [--filter PATTERN] [--by api|signature|module|section|thread|rank]
-                   [--top ROWS] [-o FILE] [-r VARIABLE]
+        %%luxmeter [--inside] [--sync] [--totals] [--sample N] [--only PATTERN] [--skip PATTERN] [--by api|signature|module|section|thread|rank]
+                   [--top ROWS] [-o FOLDER OR FILE] [-r VARIABLE]
 
-        The trace is in the variable _trace, or that of -r. -o writes it to a file: .html .csv .json .parquet .perfetto.json .folded
+        The trace is in the variable _trace, or that of -r. -o keeps it in a folder, or in a file: .html .csv .json .parquet .perfetto.json .folded
         """
         return trace_cell(line, cell, shell)
 

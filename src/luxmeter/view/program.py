@@ -27,13 +27,7 @@ class RunRequest:
     is_named: bool = False  # by the user, not after the script
     module: str = ""
     params: Mapping[str, Any] | None = None  # of --param
-    tags: tuple[str, ...] = ()
-    watch: tuple[str, ...] = ()
-    note: str = ""
-    output: bool = True
-    code: bool = True
-    system_s: float = 5.0
-    quiet: bool = False
+    options: Mapping[str, Any] | None = None  # of the experiment
 
     def text(self) -> str:
         """As it is handed over."""

@@ -18,13 +18,13 @@ def show_saved(
 ) -> None:
     """Print the table, or write the files that are asked for and say where."""
     chosen = Window.parse(window, depth) if window or depth is not None else None
-    for out in request.out:
+    for out in request.outputs:
         export.check_what(trace_format_of(out), by or "calls")
     result = load_trace(_folder_of(saved))
-    for out in request.out:
+    for out in request.outputs:
         export.write(result, out, window=chosen, what=by or "calls")
         sys.stderr.write(f"luxmeter: wrote {out}\n")
-    if not as_json and request.out:
+    if not as_json and request.outputs:
         return
     shown = in_window(result, chosen)
     if as_json:

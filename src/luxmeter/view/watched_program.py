@@ -28,13 +28,7 @@ class Watched:
         experiment = Experiment(
             request.name if request.is_named else request.name.lstrip("./~") or "program",
             {**params_of(sys.argv[1:]), **given},
-            tags=request.tags,
-            watch=request.watch,
-            note=request.note,
-            output="all" if request.output else False,
-            code=request.code,
-            system_s=request.system_s,
-            quiet=request.quiet,
+            **{"output": "all", **(request.options or {})},
         )
         experiment.given = given
         experiment.__enter__()

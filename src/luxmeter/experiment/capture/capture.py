@@ -18,7 +18,7 @@ from luxmeter.experiment.capture.output import OutputLog
 from luxmeter.experiment.capture.output_native import NativeOutput
 from luxmeter.experiment.capture.snapshot import Snapshot
 from luxmeter.experiment.capture.system_metrics import SystemMeter
-from luxmeter.experiment.capture.watch_files import FileWatch, KeepLimits, to_batch
+from luxmeter.experiment.capture.watch_files import FileWatch, to_batch
 from luxmeter.experiment.checkpoint import background
 from luxmeter.experiment.options import ExperimentOptions
 from luxmeter.experiment.reproduce.handover import random_at_start
@@ -39,9 +39,7 @@ class Recording:
         self.changes: list[FileChange] = []
         self.snapshot: Snapshot | None = None
         self._modules: set[str] = set()  # whose files the snapshot has looked at
-        self._watch = FileWatch(
-            run.folder, run.put_blob, KeepLimits(options.keep_file_bytes, options.keep_total_bytes)
-        )
+        self._watch = FileWatch(run.folder, run.put_blob, options)
         self._output: OutputLog | NativeOutput | None = None
         self._system: SystemMeter | None = None
         self._stop = threading.Event()

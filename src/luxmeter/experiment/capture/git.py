@@ -45,7 +45,17 @@ def _run(
         "LC_ALL": "C",
         **(env or {}),
     }
-    settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
+    settings = (
+        "core.hooksPath=/dev/null",
+        "core.fsmonitor=false",
+        "core.quotePath=false",
+        "commit.gpgSign=false",
+    )
     return subprocess.run(
-        ["git", *settings, *words], cwd=root, env=environment, input=given, capture_output=True, check=False
+        ["git", *(word for each in settings for word in ("-c", each)), *words],
+        cwd=root,
+        env=environment,
+        input=given,
+        capture_output=True,
+        check=False,
     )

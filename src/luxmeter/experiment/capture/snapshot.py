@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Collection, Iterable
@@ -20,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter import scratch
+from luxmeter.errors import LuxmeterError, StoreError
+from luxmeter.experiment.capture.git import git_agrees, git_text
+from luxmeter.store import Run
 
 MOST_UNTRACKED_BYTES = (
     1 << 20
@@ -101,13 +103,13 @@ def git_snapshot(root: Path, run_id: str) -> dict[str, Any] | None:
     """
     try:
         return _git_snapshot(root, run_id)
-    except subprocess.CalledProcessError as error:
-        return {"error": error.stderr.strip() or f"git exited with {error.returncode}"}
+    except StoreError as error:
+        return {"error": error.what}
 
 
 def _git_snapshot(root: Path, run_id: str) -> dict[str, Any]:
     # Few commands: each costs some milliseconds, and the first looks at every file already.
-    seen = _read_status(_git(root, *_STATUS))
+    seen = _read_status(git_text(root, *_STATUS))
     small, left_out = _small_enough(root, seen.untracked)
     real, head_tree = _index_and_tree(root, seen.head)
     tree = (
@@ -122,8 +124,8 @@ def _git_snapshot(root: Path, run_id: str) -> dict[str, Any]:
             f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in _WHO.items()
         }
         parents = ["-p", seen.head] if seen.head else []
-        commit = _git(root, "commit-tree", tree, *parents, "-m", f"luxmeter run {run_id}", env=who)
-    _git(root, "update-ref", "--no-deref", ref, commit)
+        commit = git_text(root, "commit-tree", tree, *parents, "-m", f"luxmeter run {run_id}", env=who)
+    git_text(root, "update-ref", "--no-deref", ref, commit)
     changed = not clean and seen.head is not None
     return {
         "commit": seen.head,
@@ -134,7 +136,9 @@ def _git_snapshot(root: Path, run_id: str) -> dict[str, Any]:
         "ref": ref,
         "untracked": small,
         "left_out": left_out,
-        "diff": _git(root, "diff", "--no-color", "--no-ext-diff", seen.head or "", tree) if changed else "",
+        "diff": git_text(root, "diff", "--no-color", "--no-ext-diff", seen.head or "", tree)
+        if changed
+        else "",
     }
 
 
@@ -175,7 +179,7 @@ def _read_status(text: str) -> _Status:
 
 def _index_and_tree(root: Path, head: str | None) -> tuple[Path, str]:
     """Where the user's index is, and the tree of the commit."""
-    found = _git(root, "rev-parse", "--git-path", "index", *([f"{head}^{{tree}}"] if head else []))
+    found = git_text(root, "rev-parse", "--git-path", "index", *([f"{head}^{{tree}}"] if head else []))
     lines = found.split("\n")
     return root / lines[0], lines[1] if head else ""
 
@@ -188,7 +192,7 @@ def _tree_of(root: Path, index: Path, paths: list[str]) -> str:
         if index.is_file():
             shutil.copy2(index, private)
         if paths:
-            _git(
+            git_text(
                 root,
                 "update-index",
                 "--add",
@@ -198,7 +202,7 @@ def _tree_of(root: Path, index: Path, paths: list[str]) -> str:
                 env=ours,
                 given="\0".join(paths) + "\0",
             )
-        return _git(root, "write-tree", env=ours)
+        return git_text(root, "write-tree", env=ours)
 
 
 _WHO = {"NAME": "luxmeter", "EMAIL": "luxmeter@localhost"}
@@ -231,37 +235,32 @@ def _is_binary(path: Path) -> bool:
         return True
 
 
-def _git(
-    root: Path, *words: str, env: dict[str, str] | None = None, given: str | None = None, check: bool = True
-) -> str:
-    """Run one git command. Its own configuration decides nothing here: no hooks, no pager, no lock on the user's index."""
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C",
-        **(env or {}),
-    }
-    command = [
-        "git",
-        "-c",
-        "core.hooksPath=/dev/null",
-        "-c",
-        "core.fsmonitor=false",
-        "-c",
-        "commit.gpgSign=false",
-        *words,
-    ]
-    done = subprocess.run(
-        command,
-        cwd=root,
-        env=environment,
-        input=given,
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        check=False,
+# -- the refs, forgotten when their runs are gone for good --------------------------------------------------------
+
+
+def snapshot_refs(runs: Iterable[Run]) -> list[tuple[Path, str]]:
+    """(repository, ref) of each run that has a snapshot. Only refs that are ours and that run's own."""
+    found = []
+    for run in runs:
+        try:
+            code = run.snapshot
+        except (LuxmeterError, KeyError, TypeError):
+            continue  # damaged: then its ref stays
+        ref = f"refs/luxmeter/{run.id}"
+        if (
+            code is not None
+            and code.git
+            and code.git.get("ref") == ref
+            and (Path(code.root) / ".git").exists()
+        ):
+            found.append((Path(code.root), ref))
+    return found
+
+
+def forget_refs(refs: Iterable[tuple[Path, str]]) -> int:
+    """Delete them; git's own gc frees what only they held. Returns how many there were."""
+    return sum(
+        git_agrees(root, "rev-parse", "--verify", "--quiet", ref)
+        and git_agrees(root, "update-ref", "-d", ref)
+        for root, ref in refs
     )
-    if check and done.returncode != 0:
-        raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
-    return done.stdout.rstrip("\n") if done.returncode == 0 else ""

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from luxmeter.errors import StoreError
+from luxmeter.experiment.options import ExperimentOptions
 from luxmeter.files import sha256_of
 from luxmeter.store import FileChange, records
 
@@ -30,14 +31,6 @@ class Stamp:
     inode: int
 
 
-@dataclass(frozen=True)
-class KeepLimits:
-    """How much of what is written into watched folders is kept as content."""
-
-    file_bytes: int = 64 << 20
-    total_bytes: int = 1 << 30
-
-
 @dataclass
 class _Folder:
     place: Path
@@ -51,10 +44,12 @@ class _Folder:
 class FileWatch:
     """Compares folders with what they held before. `scan` is called now and then, and once at the end."""
 
-    def __init__(self, run_folder: Path, put_blob: Callable[[bytes | Path], str], limits: KeepLimits) -> None:
+    def __init__(
+        self, run_folder: Path, put_blob: Callable[[bytes | Path], str], options: ExperimentOptions
+    ) -> None:
         self._run_folder = run_folder
         self._put_blob = put_blob
-        self._limits = limits
+        self._options = options
         self._kept_bytes = 0
         self._folders: dict[Path, _Folder] = {}
         self._suffixes: set[str] = set()
@@ -111,7 +106,10 @@ class FileWatch:
         place = folder.place / path
         try:
             size = place.stat().st_size
-            fits = size <= self._limits.file_bytes and self._kept_bytes + size <= self._limits.total_bytes
+            fits = (
+                size <= self._options.keep_file_bytes
+                and self._kept_bytes + size <= self._options.keep_total_bytes
+            )
             keep = fits and not folder.inside_run
             body = place.read_bytes() if size <= _SMALL_BYTES else place
             try:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from luxmeter.errors import MissingExtraError
 from luxmeter.experiment.integrations.target import Given, RunTarget
+from luxmeter.experiment.options import ExperimentSettings
 from luxmeter.files import to_json
 
 try:
@@ -31,7 +32,7 @@ _NOT_PARAMS = {"output_dir", "logging_dir", "run_name", "report_to", "logging_st
 class LuxmeterCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
     """Logs a training into the given experiment, the active run, or one of its own (by name)."""
 
-    def __init__(self, experiment: Given = None, **settings: Any) -> None:
+    def __init__(self, experiment: Given = None, **settings: Unpack[ExperimentSettings]) -> None:
         self.target = RunTarget(experiment, settings=settings)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.experiment.integrations.target import Given, RunTarget
+from luxmeter.experiment.options import ExperimentSettings
 from luxmeter.store import number_of
 
 try:
@@ -22,7 +23,11 @@ class LuxmeterHandler:
     """Logs a training into the given experiment, the active run, or one of its own (by name)."""
 
     def __init__(
-        self, experiment: Given = None, *, params: Mapping[str, Any] | None = None, **settings: Any
+        self,
+        experiment: Given = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        **settings: Unpack[ExperimentSettings],
     ) -> None:
         self.target = RunTarget(experiment, settings=settings)
         self._params = dict(params or {})

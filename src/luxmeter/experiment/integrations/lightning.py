@@ -11,10 +11,11 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from luxmeter.errors import MissingExtraError
 from luxmeter.experiment.integrations.target import Given, RunTarget
+from luxmeter.experiment.options import ExperimentSettings
 
 
 def _package() -> Any:
@@ -41,7 +42,13 @@ _pl = _package()
 class LuxmeterLogger(_pl.loggers.logger.Logger):  # type: ignore[misc,name-defined]
     """Lightning's side of logging. `LuxmeterCallback` puts one in; alone it serves `Trainer(logger=...)`."""
 
-    def __init__(self, experiment: Given = None, *, target: RunTarget | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        experiment: Given = None,
+        *,
+        target: RunTarget | None = None,
+        **settings: Unpack[ExperimentSettings],
+    ) -> None:
         super().__init__()
         self._target = target or RunTarget(experiment, settings=settings)
         self._is_alone = target is None
@@ -88,7 +95,7 @@ class LuxmeterLogger(_pl.loggers.logger.Logger):  # type: ignore[misc,name-defin
 class LuxmeterCallback(_pl.Callback):  # type: ignore[misc,name-defined]
     """Logs a training into the given experiment, the active run, or one of its own (by name)."""
 
-    def __init__(self, experiment: Given = None, **settings: Any) -> None:
+    def __init__(self, experiment: Given = None, **settings: Unpack[ExperimentSettings]) -> None:
         self.target = RunTarget(experiment, settings=settings)
         self._logger: LuxmeterLogger | None = None
 

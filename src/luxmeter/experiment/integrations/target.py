@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any, TypeAlias
 from luxmeter.described import described
 from luxmeter.errors import warn_once
 from luxmeter.experiment.capture import redaction
-from luxmeter.experiment.capture.watch_files import FileWatch, KeepLimits, to_batch
+from luxmeter.experiment.capture.watch_files import FileWatch, to_batch
 from luxmeter.experiment.experiment import Experiment
-from luxmeter.files import read_json, write_json
-from luxmeter.store import RunWriter, active_run, announce, layout, number_of, records
+from luxmeter.experiment.options import ExperimentOptions, ExperimentSettings
+from luxmeter.store import RunWriter, active_run, number_of, records
 
 Given: TypeAlias = Experiment | RunWriter | str | PathLike[str] | None
 CHECKPOINTS = (".ckpt", ".pt", ".pth", ".bin", ".safetensors")
@@ -23,9 +22,9 @@ CHECKPOINTS = (".ckpt", ".pt", ".pth", ".bin", ".safetensors")
 class RunTarget:
     """A run to log into. One that was running before is only used; one that was begun here is ended here."""
 
-    def __init__(self, given: Given = None, *, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, given: Given = None, *, settings: ExperimentSettings | None = None) -> None:
         self._given = given
-        self._settings = dict(settings or {})
+        self._settings = settings or ExperimentSettings()
         self._experiment: Experiment | None = None
         self._run: RunWriter | None = None
         self._is_own = False
@@ -85,22 +84,15 @@ class RunTarget:
 
     def add_params(self, params: Mapping[str, Any]) -> None:
         """Add parameters; those that the run has stay as they are."""
-        folder = self._folder()
-        if folder is None or not params:
-            return
-        before = read_json(folder / layout.PARAMS, {})
-        merged = _merged(before, redaction.hide_params(described(params)))
-        if merged != before:
-            write_json(folder / layout.PARAMS, merged)
-            announce(folder.parent.parent, folder.name)
+        writer = self._writer()
+        if writer is not None and params:
+            writer.add_params(redaction.hide_params(described(params)))
 
     def put_file(self, name: str, text: str) -> None:
         """Keep a text file in the run."""
-        folder = self._folder()
-        if folder is not None:
-            path = folder / layout.FILES / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        writer = self._writer()
+        if writer is not None:
+            writer.put_file(name, text)
 
     def watch(self, folder: str | Path) -> None:
         """Take the checkpoints that appear in `folder` as this run's: content hashes, and the content if not large."""
@@ -110,7 +102,7 @@ class RunTarget:
         if self._experiment is not None:
             self._experiment.watch_part(place, "checkpoints", CHECKPOINTS)
         elif self._run is not None:
-            self._watch = self._watch or FileWatch(self._run.folder, self._run.put_blob, KeepLimits())
+            self._watch = self._watch or FileWatch(self._run.folder, self._run.put_blob, ExperimentOptions())
             self._watch.add(place, "checkpoints", CHECKPOINTS)
 
     def end(self, error: BaseException | None = None) -> None:
@@ -131,17 +123,8 @@ class RunTarget:
         used = self._experiment or self._run
         return self.state == "running" or (used is not None and not self._is_own and used.state == "running")
 
-    def _folder(self) -> Path | None:
-        if self.state != "running" or not self.id:
-            return None  # another rank than the first: nothing is kept
-        return self._run.folder if self._run is not None else self._experiment.folder  # type: ignore[union-attr]
-
-
-def _merged(before: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    merged: dict[str, Any] = copy.copy(before)  # type: ignore[arg-type]  # with its type, if it has one
-    for key, value in more.items():
-        if isinstance(merged.get(key), Mapping) and isinstance(value, Mapping):
-            merged[key] = _merged(merged[key], value)
-        else:
-            merged.setdefault(str(key), value)
-    return merged
+    def _writer(self) -> RunWriter | None:
+        """The run's writer; None on another rank than the first, where nothing is kept."""
+        if self.state != "running":
+            return None
+        return self._run if self._experiment is None else self._experiment.writer

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import builtins
 import math
+import numbers
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from luxmeter.errors import MissingNameError, UsageError, suggestion
-from luxmeter.experiment.meter import across_ranks as meter_ranks
 from luxmeter.experiment.meter import averages
 from luxmeter.experiment.meter import format as meter_format
 from luxmeter.experiment.meter import pending as meter_pending
 from luxmeter.experiment.meter.averages import Average, Spans
 from luxmeter.experiment.meter.format import DIGITS, Format
+from luxmeter.torch_extra import HAS_TORCH, Tensor, torch
 
 M = TypeVar("M", bound="Meter")
 How = Callable[[Any], str]
@@ -277,7 +280,7 @@ class AvgMeter(Meter):
 
         Every rank must call it. What is averaged is exact; other values are those of the highest rank.
         """
-        return meter_ranks.gather(self, group)
+        return _gather(self, group)
 
     def state_dict(self) -> dict[str, Any]:
         """All averages as plain values, for a checkpoint."""
@@ -285,7 +288,7 @@ class AvgMeter(Meter):
         return {
             "averages": {name: averages.to_record(average) for name, average in self._averages.items()},
             "averaged": sorted(self._averaged),
-            "values": {n: v for n, v in self._values.items() if meter_ranks.is_plain(v)},
+            "values": {n: v for n, v in self._values.items() if _is_plain(v)},
             "order": list(self._values),
             "window": self._spans.window,
             "decay": self._spans.decay,
@@ -345,3 +348,40 @@ def _refused(name: Any) -> UsageError:
         f"A value of a meter cannot be called {name!r}.",
         "Names that end in '_' stand for the name itself, and names of methods are taken; m['name'] takes those.",
     )
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a checkpoint can hold the value as it is."""
+    if isinstance(value, list | tuple):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    return (
+        value is None
+        or isinstance(value, str | Tensor)
+        or (isinstance(value, numbers.Real) and not isinstance(value, np.generic))
+    )
+
+
+def _gather(meter: AvgMeter, group: Any) -> AvgMeter:
+    """The meters of all ranks merged in the order of the ranks."""
+    if not (HAS_TORCH and torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return meter.merge()
+    dist = torch.distributed
+    state = meter.state_dict()
+    states: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(
+        states, {**state, "values": {n: _to_host(v) for n, v in state["values"].items()}}, group
+    )
+    parts = []
+    for part in states:
+        one = type(meter)(window=part["window"], decay=part["decay"])
+        one.load_state_dict(part)
+        parts.append(one)
+    merged = parts[0].merge(*parts[1:])
+    merged._formats.update(meter._formats)
+    return merged
+
+
+def _to_host(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, Tensor) else value

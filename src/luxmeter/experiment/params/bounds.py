@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.experiment.params.fingerprint import same
+from luxmeter.identity import same
 
 
 @dataclass(frozen=True)

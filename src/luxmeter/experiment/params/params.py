@@ -22,9 +22,9 @@ from luxmeter.errors import MissingNameError, UsageError, suggestion
 from luxmeter.experiment.params import command_line, files
 from luxmeter.experiment.params.bounds import Choice, Range, Rule
 from luxmeter.experiment.params.declared import Declaration, Declaring, own_annotations
-from luxmeter.experiment.params.fingerprint import fingerprint, same
 from luxmeter.experiment.params.level import DefaultValue, Level, Source, reserved, split
 from luxmeter.experiment.params.schedules import SCHEDULES
+from luxmeter.identity import fingerprint, same
 from luxmeter.ranks import place
 from luxmeter.torch_extra import has_torch
 

@@ -9,20 +9,18 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, warn_once
 from luxmeter.experiment.seed import start_state
 from luxmeter.files import read_json
 from luxmeter.store import Run, records
 
 VARIABLE = "LUXMETER_HANDOVER"  # the file, for the program
-_random_from: Path | None = (
-    None  # the folder of the run whose random state the run that begins is to start from
-)
+_random_from: Path | None = None  # the run whose random state the one that begins is to start from
 
 
 class Order(NamedTuple):
@@ -36,8 +34,8 @@ class Order(NamedTuple):
 @contextlib.contextmanager
 def handed_over(run: Run, *, random_state: bool) -> Iterator[Path]:
     """The file, for as long as the program runs."""
-    with tempfile.TemporaryDirectory(prefix="luxmeter-handover-") as folder:
-        file = Path(folder) / "order"
+    with scratch.folder("handover") as folder:
+        file = folder / "order"
         order = {"folder": str(run.folder), "name": run.name, "random_state": random_state}
         file.write_text(json.dumps(order) + "\n", encoding="utf-8")
         yield file

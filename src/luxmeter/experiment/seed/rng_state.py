@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from luxmeter import torch_extra  # its torch is imported when it is asked for: a program may have none loaded
 from luxmeter.errors import CheckpointError, UsageError, warn_once
-from luxmeter.experiment.seed.start_state import numpy_plain, numpy_state
-from luxmeter.torch_extra import HAS_TORCH, torch
 
 # History: 1 = python, numpy, torch (None where it is not installed), accelerators.
 STATE_VERSION = 1
@@ -38,24 +37,46 @@ def seed_everything(seed: int, *, accelerators: bool = True) -> None:
         np.random.seed(seed)
     else:
         np.random.seed([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF])
-    if HAS_TORCH:
-        (torch.manual_seed if accelerators else torch.default_generator.manual_seed)(seed)
+    if torch_extra.HAS_TORCH:
+        (torch_extra.torch.manual_seed if accelerators else torch_extra.torch.default_generator.manual_seed)(
+            seed
+        )
 
 
 def device_modules() -> dict[str, Any]:
     """Name of each accelerator present -> its torch module (torch.cuda, torch.mps, torch.xpu, ...)."""
     found: dict[str, Any] = {}
-    if not HAS_TORCH:
+    if not torch_extra.HAS_TORCH:
         return found
-    accelerator = getattr(torch, "accelerator", None)
+    accelerator = getattr(torch_extra.torch, "accelerator", None)
     if accelerator is not None and accelerator.is_available():
         device = accelerator.current_accelerator()
         if device is not None and device.type != "cpu":
-            found[device.type] = torch.get_device_module(device.type)
-    if torch.cuda.is_available():
-        found.setdefault("cuda", torch.cuda)
+            found[device.type] = torch_extra.torch.get_device_module(device.type)
+    if torch_extra.torch.cuda.is_available():
+        found.setdefault("cuda", torch_extra.torch.cuda)
     # After a fork CUDA and XPU cannot be touched: a worker process has no generator of theirs to keep.
     return {name: module for name, module in found.items() if not _in_bad_fork(module)}
+
+
+def numpy_plain(value: Any) -> Any:
+    """numpy's state without numpy types: a checkpoint, JSON and weights_only=True all take it."""
+    if isinstance(value, Mapping):
+        return {key: numpy_plain(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist(), "dtype": value.dtype.str}
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def numpy_state(value: Any) -> Any:
+    """What numpy_plain() was given."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"array", "dtype"}:
+            return np.array(value["array"], dtype=value["dtype"])
+        return {key: numpy_state(inner) for key, inner in value.items()}
+    return value
 
 
 def get_rng_state(*, modules: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -66,7 +87,7 @@ def get_rng_state(*, modules: Mapping[str, Any] | None = None) -> dict[str, Any]
         "version": STATE_VERSION,
         "python": {"version": version, "internal": list(internal), "gauss_next": gauss_next},
         "numpy": numpy_plain(np.random.get_state(legacy=False)),
-        "torch": torch.get_rng_state() if HAS_TORCH else None,
+        "torch": torch_extra.torch.get_rng_state() if torch_extra.HAS_TORCH else None,
         "accelerators": {name: _device_states(module) for name, module in modules.items()},
     }
 
@@ -105,14 +126,14 @@ def set_rng_state(state: Mapping[str, Any], *, modules: Mapping[str, Any] | None
 def preserved_cpu_rng() -> Iterator[None]:
     """Whatever is drawn or seeded inside leaves the CPU generators as they were outside."""
     python, array = python_random.getstate(), np.random.get_state()
-    tensor = torch.get_rng_state() if HAS_TORCH else None
+    tensor = torch_extra.torch.get_rng_state() if torch_extra.HAS_TORCH else None
     try:
         yield
     finally:
         python_random.setstate(python)
         np.random.set_state(array)
         if tensor is not None:
-            torch.set_rng_state(tensor)
+            torch_extra.torch.set_rng_state(tensor)
 
 
 def is_generator(value: object) -> bool:
@@ -122,7 +143,7 @@ def is_generator(value: object) -> bool:
 
 
 def _is_torch(generator: object) -> bool:
-    return HAS_TORCH and isinstance(generator, torch.Generator)
+    return torch_extra.HAS_TORCH and isinstance(generator, torch_extra.torch.Generator)
 
 
 def generator_state(generator: Any) -> dict[str, Any]:
@@ -154,18 +175,18 @@ def set_generator_state(generator: Any, saved: Mapping[str, Any]) -> None:
 
 
 def _set_torch(state: Any) -> None:
-    if HAS_TORCH and state is not None:
-        torch.set_rng_state(_bytes_tensor(state))
-    elif HAS_TORCH or state is not None:
+    if torch_extra.HAS_TORCH and state is not None:
+        torch_extra.torch.set_rng_state(_bytes_tensor(state))
+    elif torch_extra.HAS_TORCH or state is not None:
         warn_once(
             "random-state-torch",
             f"The random state was taken {'with' if state is not None else 'without'} torch, and torch is "
-            f"{'here' if HAS_TORCH else 'not installed here'}.",
+            f"{'here' if torch_extra.HAS_TORCH else 'not installed here'}.",
             "Only the generators of python and numpy are set.",
         )
 
 
-def _device_states(module: Any) -> list[torch.Tensor]:
+def _device_states(module: Any) -> list[torch_extra.Tensor]:
     if hasattr(module, "get_rng_state_all"):
         return [state.cpu() for state in module.get_rng_state_all()]
     return [module.get_rng_state().cpu()]  # torch.mps: one device, no index
@@ -196,8 +217,8 @@ def _in_bad_fork(module: Any) -> bool:
     return bool(check()) if check is not None else False
 
 
-def _bytes_tensor(value: Any) -> torch.Tensor:
-    return torch.as_tensor(value, dtype=torch.uint8).cpu().contiguous()
+def _bytes_tensor(value: Any) -> torch_extra.Tensor:
+    return torch_extra.torch.as_tensor(value, dtype=torch_extra.torch.uint8).cpu().contiguous()
 
 
 def _short(value: object) -> str:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from luxmeter.experiment.seed.rng_state import get_rng_state, numpy_plain, numpy_state, set_rng_state
+
 FORMAT = 1  # 1: python, numpy, torch and accelerators, each only if the program had loaded it; tensors as hex
 
 _UNSEEDED = 67280421310721  # c10's default_rng_seed_val: what every fresh torch generator begins with
@@ -15,8 +17,6 @@ _UNSEEDED = 67280421310721  # c10's default_rng_seed_val: what every fresh torch
 def take() -> dict[str, Any]:
     """The state of every generator that is loaded now."""
     if "torch" in sys.modules:
-        from luxmeter.experiment.seed.rng_state import get_rng_state
-
         state = get_rng_state()
         return {
             "format": FORMAT,
@@ -46,8 +46,6 @@ def restore(record: Mapping[str, Any]) -> None:
         if "numpy" in record:
             sys.modules["numpy"].random.set_state(numpy_state(record["numpy"]))
         return
-    from luxmeter.experiment.seed.rng_state import set_rng_state
-
     set_rng_state(
         {
             "version": record["version"],
@@ -67,30 +65,6 @@ def torch_seed() -> int | None:
     torch = sys.modules.get("torch")
     seed = None if torch is None else getattr(torch, "initial_seed", lambda: _UNSEEDED)()
     return None if seed in (None, _UNSEEDED) else int(seed)
-
-
-def numpy_plain(value: Any) -> Any:
-    """numpy's state without numpy types: a checkpoint, JSON and weights_only=True all take it."""
-    import numpy as np
-
-    if isinstance(value, Mapping):
-        return {key: numpy_plain(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray):
-        return {"array": value.tolist(), "dtype": value.dtype.str}
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
-
-
-def numpy_state(value: Any) -> Any:
-    """What numpy_plain() was given."""
-    import numpy as np
-
-    if isinstance(value, Mapping):
-        if value.keys() == {"array", "dtype"}:
-            return np.array(value["array"], dtype=value["dtype"])
-        return {key: numpy_state(inner) for key, inner in value.items()}
-    return value
 
 
 def _hex(state: Any) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from luxmeter.errors import LuxmeterError, StoreError, UsageError, suggestion
-from luxmeter.files import sha256_of, write_json
+from luxmeter.files import sha256_of
 from luxmeter.store import Lab, Run, inside, layout, row_of
 
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
@@ -274,19 +274,15 @@ def _run_in(staging: Path, source: Path) -> Path:
 
 def _take_in(lab: Lab, folder: Path, source: Path) -> Imported:
     identity = _checked(folder, source)
-    was = run_id = identity["id"]
-    target = lab.folder / layout.RUNS / run_id
-    trashed = lab.folder / layout.TRASH / run_id
+    was = identity["id"]
+    target = lab.folder / layout.RUNS / was
+    trashed = lab.folder / layout.TRASH / was
     if target.exists() or trashed.exists():
         if _is_same(target, identity):
-            return Imported(run_id, was, target, already=True)
-        run_id = lab.new_id()
-        write_json(folder / layout.IDENTITY, {**identity, "id": run_id, "imported_as": was})
-        if folder.name == was:
-            renamed = folder.with_name(run_id)
-            os.replace(folder, renamed)
-            folder = renamed
-    taken = lab.adopt(folder)
+            return Imported(was, was, target, already=True)
+        taken = lab.adopt(folder, anew=True)
+    else:
+        taken = lab.adopt(folder)
     return Imported(taken.id, was, taken.folder)
 
 

@@ -20,10 +20,10 @@ from urllib.parse import unquote, urlparse
 
 from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, MissingExtraError, UsageError, warn_once
-from luxmeter.experiment.transfer.imported_run import ImportedRun, imported_id, is_known, write_imported
+from luxmeter.experiment.transfer.origin import Origin, imported_id
 from luxmeter.literal import parse
 from luxmeter.progress import track
-from luxmeter.store import Lab
+from luxmeter.store import FinishedRun, Lab
 
 MOST_ARTIFACT_BYTES = 1 << 30  # a larger artifact is named, not copied
 _STATES = {
@@ -107,23 +107,23 @@ class _Reader:
             left,
         ]
         content = hashlib.sha256(json.dumps(told, default=str).encode()).hexdigest()
-        known = is_known(lab, "mlflow", info.run_id, content, _created_ns(info))
-        if known is not None:
-            return known
+        origin = Origin("mlflow", self.uri, info.run_id, content, facts)
+        run_id = origin.run_id(_created_ns(info))
+        if origin.is_in(lab, run_id):
+            return run_id
         with scratch.folder("mlflow") as folder:
             files = self._download(info.run_id, listed, folder)
             last_ns = max(points[3::4], default=_created_ns(info))
-            return write_imported(
+            return origin.bring(
                 lab,
-                ImportedRun(
-                    tool="mlflow", source=self.uri, key=info.run_id, content=content,
-                    name=self.names.get(info.experiment_id) or "mlflow", created_ns=_created_ns(info),
+                FinishedRun(
+                    id=run_id, name=self.names.get(info.experiment_id) or "mlflow", created_ns=_created_ns(info),
                     ended_ns=info.end_time * 1_000_000 if info.end_time else last_ns,
                     state=_STATES.get(info.status, "lost"),
                     params={key: parse(value) for key, value in data.params.items()},
                     environment=_environment(tags, info), tags=_tags(tags, info.run_name),
                     note=tags.get("mlflow.note.content", ""), parent=self.ids.get(tags.get("mlflow.parentRunId", "")),
-                    points=points, files=files, facts=facts,
+                    points=points, files=files,
                 ),
             )  # fmt: skip
 

@@ -21,10 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import UsageError, warn_once
-from luxmeter.experiment.transfer.imported_run import ImportedRun, write_imported
+from luxmeter.experiment.transfer.origin import Origin
 from luxmeter.experiment.transfer.tensorboard_events import FoundRun, needed_package, read_runs
 from luxmeter.progress import track
-from luxmeter.store import Lab, Run, Stored, checked_key, checked_step, flatten, number_of, object_of
+from luxmeter.store import (
+    FinishedRun,
+    Lab,
+    Run,
+    Stored,
+    checked_key,
+    checked_step,
+    flatten,
+    number_of,
+    object_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -304,7 +314,7 @@ def import_tensorboard(lab: Lab, folder: str | Path, *, quiet: bool = True) -> l
         if key in taken and taken[key] != found.content:
             key = f"{key}:{found.name}"  # two runs that begin alike
         taken[key] = found.content
-        ids.append(write_imported(lab, _as_run(found, key)))
+        ids.append(_bring(lab, found, key))
         _tell_damage(found)
     return list(dict.fromkeys(ids))
 
@@ -345,17 +355,19 @@ def save_tensorboard_images(
     return written
 
 
-def _as_run(found: FoundRun, key: str) -> ImportedRun:
+def _bring(lab: Lab, found: FoundRun, key: str) -> str:
     facts = {
         "files": [path.name for path in found.files],
         "damaged": found.damaged,
         "left_out": found.left_out,
     }
-    return ImportedRun(
-        tool="tensorboard", source=str(found.folder), key=key, content=found.content, name=found.name,
-        created_ns=found.first_ns, ended_ns=found.last_ns, state=_STATES.get(found.status, "finished"),
-        params=found.params, tags=("tensorboard",), points=found.points, objects=found.objects, facts=facts,
+    origin = Origin("tensorboard", str(found.folder), key, found.content, facts)
+    run = FinishedRun(
+        id=origin.run_id(found.first_ns), name=found.name, created_ns=found.first_ns, ended_ns=found.last_ns,
+        state=_STATES.get(found.status, "finished"), params=found.params, tags=("tensorboard",),
+        points=found.points, objects=found.objects,
     )  # fmt: skip
+    return origin.bring(lab, run)
 
 
 def _tell_damage(found: FoundRun) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from luxmeter import environment, supported
+from luxmeter import environment, scratch, supported
 from luxmeter.errors import LuxmeterError
 from luxmeter.isolate import Pool
 from luxmeter.render import Column, Table, print_json
@@ -122,7 +122,9 @@ def trial() -> dict[str, Any]:
         torch.optim.SGD(model.parameters(), lr=0.1).step()
     calls = {"torch.nn.Linear", "torch.add", "Tensor.sum", "Tensor.backward", "torch.optim.SGD.step"}
     missed = sorted(calls - {row.name for row in trace.table()})
-    return {"missed": missed, "notes": trace.result.notes(), "lacks": supported.lacking()}
+    found = {"missed": missed, "notes": trace.result.notes(), "lacks": supported.lacking()}
+    scratch.remove_made()  # a worker of a pool is killed in the end
+    return found
 
 
 def _look_at_core(findings: Findings) -> None:

@@ -10,6 +10,8 @@ import typer
 from typer.core import TyperCommand
 
 from luxmeter.errors import UsageError
+from luxmeter.experiment import ExperimentOptions
+from luxmeter.view.options import takes
 
 
 def register(app: typer.Typer) -> None:
@@ -20,32 +22,23 @@ def register(app: typer.Typer) -> None:
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
         epilog="Example: luxmeter run --tag baseline --trace train.py --lr 0.1",
     )
+    @takes(ExperimentOptions, "tags", "note", "watch", "output", "code", "system_s", "quiet")
     def run(
         command: list[str] | None = typer.Argument(
             None, metavar="script.py [args]...", help="The script and its arguments."
         ),
         module: str = typer.Option("", "-m", metavar="MODULE", help="Run a module, as python -m does."),
         name: str = typer.Option("", "--name", help="The experiment's name; else the script's."),
-        tag: list[str] | None = typer.Option(None, "--tag", help="A tag for the run; may come again."),
-        note: str = typer.Option("", "--note", help="A note on the run."),
-        watch: list[str] | None = typer.Option(
-            None, "--watch", metavar="FOLDER", help="Files that appear or change there are the run's."
-        ),
         param: list[str] | None = typer.Option(
             None, "--param", metavar="NAME=VALUE", help="A parameter besides those on the command line."
         ),
         trace: bool = typer.Option(
             False,
             "--trace",
-            help="Time every torch call too: RUN/trace. --trace='inside=true every=10' chooses, as LUXMETER_TRACE.",
+            help="Time every torch call too: RUN/trace. --trace='inside=true sample=10' chooses, as LUXMETER_TRACE.",
         ),
         trace_options: str = typer.Option("1", "--trace-options", hidden=True),
-        no_output: bool = typer.Option(False, "--no-output", help="Do not keep what is printed."),
-        no_code: bool = typer.Option(False, "--no-code", help="Do not keep the code."),
-        system_s: float = typer.Option(
-            5.0, "--system-s", min=0, help="Seconds between samples of CPU, memory and GPU; 0: none."
-        ),
-        quiet: bool = typer.Option(False, "--quiet", help="No line at the end."),
+        given: Any = None,
     ) -> None:
         """Run a script and keep its run: parameters, code, environment, output, files, metrics, how it ended.
 
@@ -58,8 +51,7 @@ def register(app: typer.Typer) -> None:
         checked_program(words, module)
         request = program.RunRequest(
             name=name or program_name(words, module), is_named=bool(name), module=module,
-            params=_params(param or ()), tags=tuple(tag or ()), watch=tuple(watch or ()), note=note,
-            output=not no_output, code=not no_code, system_s=system_s, quiet=quiet,
+            params=_params(param or ()), options=given,
         )  # fmt: skip
         variables = _traced(trace_options, name=request.name) if trace else dict(os.environ)
         become([program.__file__, *words], {**variables, program.VARIABLE: request.text()})
@@ -90,7 +82,7 @@ def _traced(options: str, *, name: str) -> dict[str, str]:
     from luxmeter.view.cli.trace import check_frameworks, check_outputs
     from luxmeter.view.startup import VARIABLE, environment, read_request, starts_by_itself
 
-    request = read_request(options, called="--trace")
+    request = read_request(options, who="--trace")
     if request is None:
         return dict(os.environ)
     request = replace(request, strict=True, name=request.name or name)

@@ -18,11 +18,14 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from luxmeter.errors import LuxmeterError, UsageError, suggestion
+from luxmeter.calls import TraceOptions
+from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.literal import parse
+from luxmeter.options import at_least, checked_options, declared, option
 from luxmeter.view.startup import exit_code
 
 VARIABLE = "LUXMETER_TRACE"
@@ -38,49 +41,48 @@ OFF = (
 
 
 @dataclass(frozen=True)
-class Request:
-    """What LUXMETER_TRACE asks for."""
+class Request(TraceOptions):
+    """What LUXMETER_TRACE asks for: the options of a trace, and what is said at its end."""
 
-    inside: bool = False
-    sync: bool = False
-    totals: bool = False
-    every: int = 1
-    filter: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    out: tuple[str, ...] = ()  # a folder to keep the trace in, files to write at its end
-    top: int = 20
-    coverage: bool = False
-    quiet: bool = False
-    strict: bool = False  # end the program when tracing cannot begin
-    name: str = ""  # of the trace; else the program's
-    into: str = ""  # the folder of a run to put the trace into
+    name: str = option("", "What the trace is called; else as the program.")
+    into: str = option("", "The folder of a run to put the trace into.")
+    top: int = option(20, "Rows of the table at the end.", check=at_least(1))
+    coverage: bool = option(False, "Which callables are seen, which not, and why.")
+    quiet: bool = option(False, "Say nothing at the end.")
+    strict: bool = option(False, "End the program when tracing cannot begin.")
 
     def text(self) -> str:
-        """The variable's value."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        """The variable's value: what is not as it is by itself."""
+        chosen = {f.name: getattr(self, f.name) for f in fields(self)}
+        said = {f.name: chosen[f.name] for f in fields(self) if chosen[f.name] != f.default}
+        return json.dumps(said, separators=(",", ":")) if said else "1"
 
 
-def read_request(text: str, *, called: str = VARIABLE) -> Request | None:
-    """`1`, a folder or file, or `inside=true every=10 out=calls.html`; None when it says no. `called`: who says it."""
+def read_request(text: str, *, who: str = VARIABLE) -> Request | None:
+    """`1`, a folder or file, or `inside=true sample=10 keep=calls.html`; None when `who` says no."""
     if text.strip().lower() in OFF:
         return None
     if text.strip().lower() in ("1", "yes", "on", "true"):
         return Request()
     if text.lstrip().startswith("{"):
-        return _checked(_settings_in(text), called)
-    parts = shlex.split(text)
-    if all("=" not in part for part in parts):
-        return Request(out=tuple(parts))
-    found: dict[str, Any] = {}
-    for part in parts:
+        return make_request(_settings_in(text), who=who)
+    known, found = declared(Request), dict[str, Any]()
+    for part in shlex.split(text):
         name, equals, value = part.partition("=")
         if not equals:
-            name, value = "out", part
-        found[name] = [*found[name], value] if name in found and name in _LISTS else _value(name, value)
-    return _checked(found, called)
+            name, value = "keep", part
+        if name in known and known[name].many:
+            found.setdefault(name, []).append(value)
+        else:
+            found[name] = value if name in known and known[name].kind is str else parse(value)
+    return make_request(found, who=who)
 
 
-_LISTS = ("filter", "skip", "out")
+def make_request(settings: Mapping[str, Any], *, who: str) -> Request:
+    """Checked, for what `who` says."""
+    return checked_options(
+        Request, settings, who=who, unknown="unknown-trace-variable", bad="bad-trace-variable"
+    )
 
 
 def _settings_in(text: str) -> dict[str, Any]:
@@ -93,30 +95,6 @@ def _settings_in(text: str) -> dict[str, Any]:
             "Take what `luxmeter trace --env` prints.",
         ) from None
     return found
-
-
-def _value(name: str, text: str) -> Any:
-    from luxmeter.literal import parse
-
-    return [text] if name in _LISTS else text if name in ("name", "into") else parse(text)
-
-
-def _checked(found: Mapping[str, Any], called: str) -> Request:
-    known = {f.name: f.type for f in fields(Request)}
-    for name, value in found.items():
-        if name not in known:
-            raise UsageError(
-                "unknown-trace-variable",
-                f"{called} cannot set {name!r}.",
-                suggestion(name, known) or f"It knows {', '.join(known)}.",
-            )
-        counted = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        good = {"bool": isinstance(value, bool), "int": counted, "str": isinstance(value, str)}
-        if not good.get(str(known[name]), isinstance(value, list)):
-            wanted = {"bool": "true or false", "int": "a number of 1 or more"}.get(str(known[name]), "a list")
-            raise UsageError("bad-trace-variable", f"{called} has {name}={value!r}.", f"It takes {wanted}.")
-    made: dict[str, Any] = {name: tuple(value) if name in _LISTS else value for name, value in found.items()}
-    return Request(**made)
 
 
 def starts_by_itself() -> bool:

@@ -9,16 +9,17 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from luxmeter import ranks
 from luxmeter.calls import (
     Token,
     Trace,
+    TraceOptions,
     TraceResult,
-    TraceSettings,
     active,
+    check_trace_output,
     export,
     free_name,
     is_trace_file_name,
@@ -28,7 +29,6 @@ from luxmeter.calls import (
 from luxmeter.errors import LuxmeterError, TraceError, UsageError
 from luxmeter.render import terminal_width
 from luxmeter.store import Lab, active_run, layout, runs_begun_here
-from luxmeter.view.outputs import check_output
 from luxmeter.view.script import end_as_interrupted
 from luxmeter.view.startup import PARENT, Request, exit_code, not_traced
 
@@ -70,16 +70,18 @@ def begin(request: Request) -> None:
     if active() is not None:
         return
     request = replace(request, name=request.name or _program_name())
-    folder, files = split_outputs(request)
+    for name in request.outputs:
+        if is_trace_file_name(name):
+            check_trace_output(name, totals=request.totals)
+    folder = request.folder
     # Where a script changes its directory, the result still goes where it was asked for.
-    wanted = [path.absolute() for path in files]
-    for path in wanted:
-        check_output(str(path), totals=request.totals)
+    wanted = [path.absolute() for path in request.files]
     was_there = folder is not None and folder.is_dir()
-    place = free_folder(folder).absolute() if folder else None if files else own_place(request)
+    place = free_folder(folder).absolute() if folder else None if wanted else own_place(request)
     try:
         with _or_nothing():
-            trace = start(**settings_of(request, place))
+            chosen = {f.name: getattr(request, f.name) for f in fields(TraceOptions)}
+            trace = start(**{**chosen, "keep": place})
     except BaseException:
         if place is not None:
             _empty(place, keep=folder is not None and was_there and place == folder.absolute())
@@ -106,7 +108,9 @@ def _end(trace: Trace, request: Request, *, keeps: bool, files: list[Path]) -> N
     said = [] if trace.running else ["luxmeter: the program started a trace of its own; this one ended there"]
     trace.stop()
     result = trace.result
-    if not result.recording.calls:
+    ends = [process.end for process in result.recording.processes]
+    lost = any(end.get("trouble") or end.get("stats", {}).get("lost") for end in ends) or bool(trace.trouble)
+    if not result.recording.calls and not lost:
         _leave_none(result.folder)
         said.append("luxmeter: the program made no call that is timed: there is no trace")
         _at_last.append(lambda: _say(said, request))
@@ -116,14 +120,14 @@ def _end(trace: Trace, request: Request, *, keeps: bool, files: list[Path]) -> N
     table = (
         "" if keeps else _table(result, request)
     )  # while there is the folder; later, when stderr is the terminal's again
-    if trace.trouble or any(p.end.get("trouble") for p in result.recording.processes):
+    if trace.trouble or any(end.get("trouble") for end in ends):
         exit_code.fail()
 
     def last() -> None:
         said.append(f"\n{table or _table(result, request)}")
         if request.coverage:
             said.append(str(trace.coverage()))
-        folder = result.folder if request.out else into_its_run(result.folder, request.name)
+        folder = result.folder if request.outputs else into_its_run(result.folder, request.name)
         kept = [_where(folder)] if keeps or folder.parent.name == layout.CALLS else []
         _say([*said, *(f"luxmeter: the trace is in {at}" for at in (*kept, *map(_near, files)))], request)
 
@@ -218,27 +222,6 @@ def _where(folder: Path) -> str:
     if folder.parent.name == layout.TRACES:
         return f"{_near(folder)} (luxmeter show latest/trace)"
     return _near(folder)
-
-
-def settings_of(request: Request, folder: Path | None) -> TraceSettings:
-    """The options of `lux.trace`."""
-    return TraceSettings(
-        inside=request.inside,
-        sync=request.sync,
-        totals=request.totals,
-        sample=request.every,
-        only=request.filter,
-        skip=request.skip,
-        keep=folder,
-        name=request.name,
-    )
-
-
-def split_outputs(request: Request) -> tuple[Path | None, list[Path]]:
-    """The folder that was named to keep the trace in, if one was, and the files to write."""
-    files = [Path(out) for out in request.out if is_trace_file_name(out)]
-    folders = [Path(out) for out in request.out if not is_trace_file_name(out)]
-    return (folders[0] if folders else None), files
 
 
 def free_folder(folder: Path) -> Path:

@@ -1,8 +1,4 @@
-"""A run that another tool recorded, written into a lab with its own times: whole at once, and once only.
-
-The id comes from what names the run in its source, so the same run imported again is found, not doubled; if its
-source has grown meanwhile, the run is replaced and keeps what people added to it here (tags, note, archived).
-"""
+"""A run that is over, put into a lab whole: what other tools kept comes in this way."""
 
 from __future__ import annotations
 
@@ -17,40 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.described import described
-from luxmeter.errors import StoreError, warn_once
+from luxmeter.errors import warn_once
 from luxmeter.files import read_json, write_file, write_json
-from luxmeter.store import (
-    Dropped,
-    Lab,
-    Process,
-    SegmentWriter,
-    Stored,
-    Summary,
-    announce,
-    compact_run,
-    dropped_text,
-    inside,
-    layout,
-    to_batch,
-    to_object_batch,
-)
+from luxmeter.store import layout
+from luxmeter.store.blobs import BlobPool
+from luxmeter.store.journal import announce
+from luxmeter.store.points import Dropped, Summary, dropped_text, to_batch, to_object_batch
+from luxmeter.store.segments import SegmentWriter
+from luxmeter.store.values import Stored
+from luxmeter.store.writer import compact_run, identity_of, inside
 
-IMPORT = "import.json"
-# Format history of files/import.json
-# 1: format, tool, source (where it was read), key (what names it there), content (changes when the source does), facts.
-FORMAT = 1
-_ALPHABET = "23456789bcdfghjkmnpqrstvwxz"  # as the lab's own ids
 _BATCH = 200_000  # points written at a time
 
 
 @dataclass(frozen=True)
-class ImportedRun:
-    """What is known of a run from elsewhere. `points` are flat: key, value, step, time_ns, key, value, ..."""
+class FinishedRun:
+    """All that a run holds. `points` are flat: key, value, step, time_ns, key, value, ..."""
 
-    tool: str
-    source: str
-    key: str
-    content: str
+    id: str
     name: str
     created_ns: int
     ended_ns: int
@@ -64,51 +44,34 @@ class ImportedRun:
     points: Sequence[Any] = ()
     objects: Sequence[tuple[str, int, int, Stored]] = ()  # key, step, time_ns, value
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def imported_id(tool: str, key: str, created_ns: int) -> str:
-    """The id that a run from elsewhere has in every lab."""
-    number = int.from_bytes(hashlib.sha256(f"{tool}\0{key}".encode()).digest()[:8])
+def id_of_origin(origin: str, created_ns: int) -> str:
+    """The id that what came from there has in every lab."""
+    number = int.from_bytes(hashlib.sha256(origin.encode()).digest()[:8])
     letters = ""
     for _ in range(5):
-        number, place = divmod(number, len(_ALPHABET))
-        letters += _ALPHABET[place]
+        number, place = divmod(number, len(layout.ID_LETTERS))
+        letters += layout.ID_LETTERS[place]
     # In UTC: the id must not depend on where it is imported.
     stamp = datetime.fromtimestamp(created_ns // 1_000_000_000, tz=UTC).strftime("%Y%m%d-%H%M%S")
     return f"{letters}-{stamp}"
 
 
-def is_known(lab: Lab, tool: str, key: str, content: str, created_ns: int) -> str | None:
-    """The id of the run if the lab has it with just this content, else None."""
-    run_id = imported_id(tool, key, created_ns)
-    seen = read_json(lab.folder / layout.RUNS / run_id / layout.FILES / IMPORT)
-    return run_id if seen is not None and seen["key"] == key and seen["content"] == content else None
-
-
-def write_imported(lab: Lab, run: ImportedRun) -> str:
-    """Put the run into the lab unless it is there with this content; returns its id."""
-    run_id = imported_id(run.tool, run.key, run.created_ns)
-    target = lab.folder / layout.RUNS / run_id
-    seen = read_json(target / layout.FILES / IMPORT)
-    if seen is not None and seen["key"] == run.key and seen["content"] == run.content:
-        return run_id
-    if target.exists() and (seen is None or seen["key"] != run.key):
-        raise StoreError(
-            "run-exists", f"This lab already has another run {run_id}.", "Remove one of the two first."
-        )
-    building = target.with_name(f".{run_id}.{os.getpid()}")
+def put_finished(lab_folder: Path, run: FinishedRun) -> None:
+    """Put the run into the lab, in place of one with its id, whose tags and note stay. Whole or not at all."""
+    target = lab_folder / layout.RUNS / layout.named("run", run.id)
+    building = target.with_name(f".{run.id}.{os.getpid()}")
     shutil.rmtree(building, ignore_errors=True)
     try:
-        _build(lab, building, run_id, run, marks=read_json(target / layout.MARKS))
+        _build(building, run, BlobPool(lab_folder), marks=read_json(target / layout.MARKS))
         _put_in_place(building, target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    announce(lab.folder, run_id)
-    return run_id
+    announce(lab_folder, run.id)
 
 
-def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any) -> None:
+def _build(folder: Path, run: FinishedRun, pool: BlobPool, *, marks: Any) -> None:
     (folder / layout.FILES).mkdir(parents=True)
     (folder / layout.ALIVE).touch()
     summaries: dict[str, Summary] = {}
@@ -122,7 +85,7 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
         writer.close()
     if run.objects:
         rows = [
-            (key, step, time_ns, stored.kind, stored.text, lab.pool.put(stored.body, folder) if stored.body else "",
+            (key, step, time_ns, stored.kind, stored.text, pool.put(stored.body, folder) if stored.body else "",
              stored.suffix)
             for key, step, time_ns, stored in run.objects
         ]  # fmt: skip
@@ -131,7 +94,7 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
             writer.append(batch)
         writer.close()
     if dropped:
-        words = f"Of {run.name!r} (from {run.tool}) {dropped_text(dropped)}."
+        words = f"Of {run.name!r} {dropped_text(dropped)}."
         warn_once("points-dropped", words, "All others are kept.", key=words)
     compact_run(folder)
     for name, content in run.files.items():
@@ -141,14 +104,6 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
             write_file(place, content)
         else:
             shutil.copyfile(content, place)
-    record = {
-        "format": FORMAT,
-        "tool": run.tool,
-        "source": run.source,
-        "key": run.key,
-        "content": run.content,
-    }
-    write_json(folder / layout.FILES / IMPORT, {**record, "facts": dict(run.facts)})
     if run.params:
         write_json(folder / layout.PARAMS, described(run.params))
     if run.environment:
@@ -159,15 +114,9 @@ def _build(lab: Lab, folder: Path, run_id: str, run: ImportedRun, *, marks: Any)
     write_json(folder / layout.MARKS, marks or fresh)
     ended = {"state": run.state, "ended_ns": run.ended_ns, "error": run.error, "lost_rows": len(dropped)}
     write_json(folder / layout.STATUS, ended, durable=True)
-    identity = {
-        "format": layout.RUN_FORMAT,
-        "id": run_id,
-        "name": run.name.strip() or "unnamed",
-        "kind": "run",
-        "parent": run.parent,
-        "created_ns": run.created_ns,
-        "process": vars(Process.here()),
-    }
+    identity = identity_of(
+        run.id, run.name.strip() or "unnamed", parent=run.parent, created_ns=run.created_ns
+    )
     write_json(folder / layout.IDENTITY, identity, durable=True)
 
 

@@ -100,8 +100,8 @@ def test_a_training_is_traced_in_its_run_and_the_rest_follows_by_name(project: P
     assert "torch.nn.Linear" in luxmeter("trace", "--from", "first/trace", "--by", "signature")
     ops = json.loads(luxmeter("ops", "first/trace", "--name", "*Linear*", "--into", "first", "--json"))
     assert len(ops) == 2
-    luxmeter("bench", "first/ops", "--top", "1", "--budget", "0.1", "--into", "first")
-    luxmeter("bench", "latest", "--name", "*Linear*", "--top", "1", "--budget", "0.1", "--into", "latest")
+    luxmeter("bench", "first/ops", "--top", "1", "--budget-s", "0.1", "--into", "first")
+    luxmeter("bench", "latest", "--name", "*Linear*", "--top", "1", "--budget-s", "0.1", "--into", "latest")
     luxmeter("model", "net.py:make", "-i", "16,4", "--into", "first")
     luxmeter("model", "net.py:make", "-i", "32,4", "--into", "latest")
 

@@ -55,6 +55,13 @@ NAMES.update(
         "model report": "luxmeter.view:model_report",
         "benchmark picture": "luxmeter.view:benchmark_picture",
         "operators": "luxmeter.operators:Operators",
+        "trace title": "luxmeter.calls:trace_title",
+        "load trace": "luxmeter.calls:load_trace",
+        "load ops": "luxmeter.operators:load_operators",
+        "load bench": "luxmeter.operators:load_benchmark",
+        "load model": "luxmeter.model:load_cost",
+        "load zen": "luxmeter.model:load_score",
+        "load search": "luxmeter.model:load_search",
     }
 )
 

@@ -13,7 +13,10 @@ Around = Callable[[ModuleType], AbstractContextManager[None]]
 
 
 def call_after_import(work: Callable[[], None], *packages: str) -> Callable[[], Any]:
-    """Call `work` once, at the end of the first import of one of them; what is given back calls it off."""
+    """Call `work` once, at the end of the first import of one of them; what is given back calls it off.
+
+    Who asked last is called first: a trace, asked for when Python starts, does not see what others of ours do then.
+    """
 
     @contextmanager
     def around(module: ModuleType) -> Iterator[None]:
@@ -25,7 +28,7 @@ def call_after_import(work: Callable[[], None], *packages: str) -> Callable[[], 
             work()
 
     hook = ImportHook(packages.__contains__, around)
-    hook.put()
+    hook.put(behind=True)
     return hook.remove
 
 
@@ -35,9 +38,10 @@ class ImportHook:
     def __init__(self, wants: Callable[[str], bool], around: Around) -> None:
         self._wants, self._around = wants, around
 
-    def put(self) -> None:
-        """Be asked first."""
-        sys.meta_path.insert(0, self)
+    def put(self, *, behind: bool = False) -> None:
+        """Be asked first; or `behind` the other hooks, and so inside of what is around them."""
+        others = [place for place, other in enumerate(sys.meta_path) if isinstance(other, ImportHook)]
+        sys.meta_path.insert(others[-1] + 1 if behind and others else 0, self)
 
     def remove(self) -> bool:
         """Be asked no more; whether it was until now."""

@@ -71,6 +71,10 @@ CASES: dict[str, list[str]] = {
     "ops": ["ops trace-a", "ops trained --top 5", "ops ops.jsonl --name '*Linear*'", "ops trace-a --module 'Net.body.*'",
             "ops trace-a trace-b --top 4", "ops trace-a --top 2 -o two.jsonl", "cat two.jsonl"],
     "ops-json": ["ops trace-a --json", "ops ops.jsonl --top 3 --json"],
+    "results": ["show trained/trace", "ops trained/trace --top 2", "diff trained/trace trained", "model net.py:small -i 1,3,8,8 -d 0 --into base0",
+                "ops trained --top 2 --into base0", "show base0", "show base0/model", "show base0/ops", "ops base0/ops --json", "show base0/ops~1",
+                "show base0/modle", "show trained/bench", "diff base0/model trained/trace", "show base0/model --log",
+                "model net.py:Net -i 1,3,8,8 -d 0 --into fast0", "diff base0 fast0", "diff base0/model fast0/model --json"],
     # -- as a terminal shows it, at a width --------------------------------------------------------------------------
     "terminal": [f"@{width} {line}" for width in (70, 110) for line in (
         "runs", "runs --group", "show trained", "diff base0 fast0", "repeats 'name = parabola' -m loss", "trace --from trace-a --top 8",

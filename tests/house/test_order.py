@@ -21,6 +21,10 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TYPES_FROM_THE_RIGHT = {
     ("luxmeter.calls.result", "luxmeter.operators.Operators"),
     ("luxmeter.calls.session", "luxmeter.operators.Operators"),
+    ("luxmeter.store.run", "luxmeter.calls.TraceResult"),
+    ("luxmeter.store.run", "luxmeter.model.ModelCost"),
+    ("luxmeter.store.run", "luxmeter.operators.BenchResult"),
+    ("luxmeter.store.run", "luxmeter.operators.Operators"),
 }
 
 

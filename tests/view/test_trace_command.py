@@ -13,6 +13,7 @@ import pytest
 
 from luxmeter.calls import load_trace
 from luxmeter.errors import UsageError
+from luxmeter.store import Lab
 from luxmeter.view.cli import build_app
 from luxmeter.view.startup import HERE, Request, environment, read_request
 
@@ -51,12 +52,14 @@ def test_a_script_runs_as_without_it() -> None:
     traced = luxmeter("trace", "--top", "3", "s.py", "-o", "a b", "--inside")
     assert traced.returncode == plain.returncode == 5
     assert json.loads(traced.stdout) == json.loads(plain.stdout)
-    assert "the trace is in s-trace" in traced.stderr and "torch.ones" in traced.stderr
-    assert counts("s-trace") == {"torch.ones": 2, "+": 1, "torch.sin": 1}
+    (kept,) = Lab.open(create=False).traces()
+    assert f"the trace is in {kept.folder}" in traced.stderr and "torch.ones" in traced.stderr
+    assert counts(kept.folder) == {"torch.ones": 2, "+": 1, "torch.sin": 1}
     again = luxmeter("trace", "s.py")
-    assert "the trace is in s-trace-2" in again.stderr
-    table = luxmeter("trace", "--from", "s-trace", "--json")
-    assert {row["name"]: row["n"] for row in json.loads(table.stdout)} == counts("s-trace")
+    assert str(Lab.open(create=False).traces()[-1].folder) in again.stderr
+    table = luxmeter("trace", "--from", kept.folder.name, "--json")
+    assert {row["name"]: row["n"] for row in json.loads(table.stdout)} == counts(kept.folder)
+    assert [path.name for path in Path().iterdir() if path.name not in ("home", "__pycache__")] == ["s.py"]
 
 
 FAILING = """
@@ -149,7 +152,7 @@ def test_the_variable_in_a_program_without_torch_and_with_a_sitecustomize_of_its
     plain = run("-c", code, PYTHONPATH="own")
     traced = run("-c", code, LUXMETER_TRACE="1", PYTHONPATH=f"{HERE}{os.pathsep}own")
     assert traced.stdout == plain.stdout and traced.stderr == ""
-    assert not list(Path().glob("*-trace"))
+    assert not Lab.open().traces()
 
 
 def test_wrong_options_are_told_before_the_script_runs() -> None:
@@ -183,7 +186,7 @@ def test_a_filter_that_matches_nothing_ends_the_script_at_its_import() -> None:
     done = luxmeter("trace", "--only", "torch.no_such_thing", "s.py")
     assert done.returncode == 2 and "[filter-matches-nothing]" in done.stderr
     assert not Path("ran").exists()
-    assert not list(Path().glob("s-trace/rank*"))
+    assert not Lab.open().traces()
 
 
 def test_inside_filter_and_coverage() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.formats import trace_format_of as trace_format_of
     from luxmeter.calls.frameworks import has_mindspore as has_mindspore
     from luxmeter.calls.frameworks import import_mindspore as import_mindspore
+    from luxmeter.calls.layout import free_name as free_name
     from luxmeter.calls.listen import Heard as Heard
     from luxmeter.calls.listen import Listener as Listener
     from luxmeter.calls.options import TraceOptions as TraceOptions
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.options import read_patterns as read_patterns
     from luxmeter.calls.patching.patcher import coverage as coverage
     from luxmeter.calls.processes import Token as Token
+    from luxmeter.calls.reader import trace_title as trace_title
     from luxmeter.calls.records import CallableNames as CallableNames
     from luxmeter.calls.records import SignatureNames as SignatureNames
     from luxmeter.calls.result import TraceResult as TraceResult
@@ -64,6 +66,7 @@ __getattr__, __dir__, __all__ = door(
         "trace_format_of": "formats",
         "has_mindspore": "frameworks",
         "import_mindspore": "frameworks",
+        "free_name": "layout",
         "Heard": "listen",
         "Listener": "listen",
         "TraceOptions": "options",
@@ -71,6 +74,7 @@ __getattr__, __dir__, __all__ = door(
         "read_patterns": "options",
         "coverage": "patching.patcher",
         "Token": "processes",
+        "trace_title": "reader",
         "CallableNames": "records",
         "SignatureNames": "records",
         "TraceResult": "result",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 
@@ -64,8 +65,9 @@ def check_trace_output(out: str, *, totals: bool = False) -> None:
             f"There is something in {out} already.",
             "Give a folder that is not there yet.",
         )
+    folder = path.absolute().parent if is_trace_file_name(out) else path.absolute()
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
     try:  # to ask for permission is not enough: root has it where nothing can be made
-        folder = path.parent if is_trace_file_name(out) else path
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
         if is_trace_file_name(out) and path.is_dir():
@@ -74,3 +76,10 @@ def check_trace_output(out: str, *, totals: bool = False) -> None:
         raise UsageError(
             "trace-out-unwritable", f"{out} cannot be written: {error}.", "Give another place."
         ) from error
+    finally:
+        if not is_trace_file_name(
+            out
+        ):  # a script that dies before any call leaves none; a file needs its folder
+            for place in new:
+                with contextlib.suppress(OSError):
+                    place.rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,23 @@ from luxmeter.calls.records import FORMAT
 from luxmeter.errors import TraceError
 from luxmeter.files import write_json
 from luxmeter.ranks import Place
-from luxmeter.store import active_run
+from luxmeter.store import active_run, layout
 
 _STOPPED = "stopped"
 
 
 def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
-    """The trace's folder, made and written to; whether it is temporary."""
+    """The trace's folder, made and written to; whether it was made for this trace alone, which goes with it if it fails to begin."""
     run = active_run()
-    temporary = options.folder is None and run is None
+    alone = options.folder is None and (run is None or place.world_size == 1)
     try:
-        if not temporary:
+        if options.folder is not None or run is not None:
             scratch.remove_left()  # as making one does
         if options.folder is not None:
             folder = options.folder
             _refuse_taken(folder, place)
         elif run is not None:
-            folder = _free_name(Path(run.folder) / "calls", options.name, place)
+            folder = free_name(Path(run.folder), options.name, place)
         else:
             folder = scratch.make("trace") / "trace"
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,7 @@ def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
             f"The trace cannot be kept in {options.folder or 'a temporary folder'}: {error}.",
             "Give a folder that can be written with keep=, or free some space.",
         ) from error
-    return folder, temporary
+    return folder, alone
 
 
 def make_process(folder: Path, rank: int) -> Path:
@@ -74,8 +75,11 @@ def hold(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a temporary folder."""
-    scratch.remove(folder.parent)
+    """Remove a folder that was made for one trace alone: a temporary one, or one in a run."""
+    if folder.parent.name == layout.CALLS:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        scratch.remove(folder.parent)
 
 
 def _identity(options: TraceOptions, place: Place) -> dict[str, Any]:
@@ -100,8 +104,9 @@ def _refuse_taken(folder: Path, place: Place) -> None:
         )
 
 
-def _free_name(parent: Path, name: str, place: Place) -> Path:
-    number = 1
+def free_name(run_folder: Path, name: str, place: Place) -> Path:
+    """Where a trace of that name goes in a run: ranks that begin one at the same time share it."""
+    parent, number = run_folder / layout.CALLS, 1
     while True:
         folder = parent / (name if number == 1 else f"{name}-{number}")
         mine = f"rank{place.rank}-*" if place.world_size > 1 else "rank*-*"

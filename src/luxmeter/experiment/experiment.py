@@ -24,7 +24,7 @@ from luxmeter.experiment.options import ExperimentSettings, listed, make_options
 from luxmeter.experiment.reproduce.handover import note_run
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
-from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, number_of, records
+from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, number_of, records
 
 T = TypeVar("T")
 _NOTHING = object()
@@ -261,7 +261,8 @@ class Experiment:
         self._leave.close()
         self._recording.stop([])
         run.finish()
-        shutil.rmtree(run.folder, ignore_errors=True)
+        if not (run.folder / layout.CALLS).exists():  # a trace that goes on: then it keeps its run
+            shutil.rmtree(run.folder, ignore_errors=True)
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -14,11 +14,12 @@ from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.model.inputs import CallArguments, arguments_for, batch_of, explain, torch_dtype
 from luxmeter.model.optimizers import OptimizerCost, cost_of_optimizer
 from luxmeter.model.passes import Pass, run
-from luxmeter.model.records import Memory, ModelCost
+from luxmeter.model.records import Memory, ModelCost, put_cost
 from luxmeter.model.training import TrainingStep
 from luxmeter.model.tree import module_rows, operator_rows, sums_of, unknown_rows
 from luxmeter.model.watch import every_place, shapes_of
 from luxmeter.operators import without_collecting
+from luxmeter.store import without_results
 from luxmeter.supported import check_torch
 
 
@@ -49,6 +50,7 @@ def analyze(
     what backward starts from, and counts the training step.
     `latency=True` measures forward passes in evaluation; `latency=[1, 8, 32]` for each of these batch sizes.
     The model, its gradients, hooks, buffers and mode, and the process's random state stay as they were.
+    Inside a run the result is put into it.
     """
     check_torch()  # before an old one fails in the model, and the inputs are blamed
     started = time.perf_counter()
@@ -83,14 +85,16 @@ def analyze(
         if backward is not False:
             cost = replace(cost, training_step=TrainingStep(inner, call, wanted, loss, forward, step))
     if backward or loss is not None:
-        cost = cost.with_training()
+        with without_results():  # the whole is one
+            cost = cost.with_training()
     if latency:
         from luxmeter.model.latency import batch_sizes_in, measured
 
         sizes = () if latency is True else batch_sizes_in(latency)
         outer = inner if isinstance(inner, _FunctionModel) else model
         cost = measured(cost, inner, outer, call, batch_sizes=sizes, dtype=wanted)
-    return replace(cost, seconds=time.perf_counter() - started)
+    cost = replace(cost, seconds=time.perf_counter() - started)
+    return put_cost(cost)
 
 
 def unwrapped(model: Any) -> nn.Module:

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from luxmeter.by_name import by_name
 from luxmeter.errors import MissingExtraError, UsageError, suggestion
 from luxmeter.model.optimizers import TrainingMemory, training_memory
+from luxmeter.render import amount
+from luxmeter.store import put_result
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_FORMAT = "luxmeter.model_cost"
 FORMAT_VERSION = 1  # of the JSON form; 1: first
 
 
@@ -157,11 +160,19 @@ class ModelCost:
         """The same with a training step counted, which is run now: it takes longer than all the rest.
 
         Until then the cost holds on to the model. The cost itself if that is done, or was left out (`backward=False`).
+        Inside a run it is put into it.
         """
-        return self if self.training_step is None else self.training_step(self)
+        return self if self.training_step is None else put_cost(self.training_step(self))
 
     def __getstate__(self) -> dict[str, Any]:  # copies and pickles leave the model behind
         return {**self.__dict__, "training_step": None}
+
+    @property
+    def title(self) -> str:
+        """In a line: how large it is, and for which inputs."""
+        shapes = ", ".join("x".join(map(str, shape)) for shape in self.input_shapes)
+        said = f"{self.name}: {amount(self.params)} parameters, {amount(self.macs)} MACs"
+        return f"{said} for {shapes} in {self.dtype}"
 
     @property
     def weight_bytes(self) -> int:
@@ -221,7 +232,7 @@ class ModelCost:
             name: getattr(self, name)
             for name in ("weight_bytes", "activation_bytes", "peak_bytes", "intensity")
         }
-        return {"format": "luxmeter.model_cost", "format_version": FORMAT_VERSION, **plain, **totals}
+        return {"format": _FORMAT, "format_version": FORMAT_VERSION, **plain, **totals}
 
     def to_json(self, path: str | Path | None = None, *, indent: int | None = 2) -> str:
         """JSON text, also written to `path` if given."""
@@ -255,6 +266,31 @@ class ModelCost:
 
     def __str__(self) -> str:
         return self.tree(depth=2)
+
+
+def put_cost(cost: ModelCost) -> ModelCost:
+    """The cost, put into the run that it was counted in."""
+    put_result("model", cost.title, "model.json", cost.to_json)
+    return cost
+
+
+def load_cost(path: str | Path) -> ModelCost:
+    """What `ModelCost.to_json` wrote."""
+    from pydantic import TypeAdapter
+
+    try:
+        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        if said["format"] != _FORMAT or said["format_version"] > FORMAT_VERSION:
+            raise ValueError(f"it is {said['format']!r}, version {said['format_version']!r}")
+        return TypeAdapter(ModelCost).validate_python({**said, "training_step": None})
+    except OSError as error:
+        raise UsageError("cost-unreadable", f"{path} cannot be read: {error}.", "Check the path.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            "cost-damaged",
+            f"{path} is no model's cost: {' '.join(str(error).split())[:200]}.",
+            "Give a file that ModelCost.to_json wrote.",
+        ) from error
 
 
 def _lists(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """Further scores of untrained networks, cheap beside training: NASWOT, synflow and the gradient norm.
 
 Like the Zen score each works on a copy with gaussian weights under its own seed and leaves the model as it was.
-NASWOT and the gradient norm give what the ZenNAS repository's versions give for the same seed.
+NASWOT and the gradient norm give what the ZenNAS repository's versions give for the same seed. Inside a run each is put
+into it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.model.zen import check_size, gaussian_init, scratch, zen_score
+from luxmeter.model.zen import ZenScore, check_size, gaussian_init, put_score, scratch, zen_score
 
 _RELUS = {
     *(F.relu, F.relu_, F.relu6, F.hardtanh, F.hardtanh_),
@@ -43,7 +44,8 @@ def naswot_score(model: nn.Module, *, input_size: Sequence[int] = (16, 3, 32, 32
             f"{type(model).__name__} called no ReLU; NASWOT counts how they switch.",
             "Use zen_score, which works with any activation.",
         )
-    return float(torch.linalg.slogdet(switches.agreement.double()).logabsdet)
+    found = float(torch.linalg.slogdet(switches.agreement.double()).logabsdet)
+    return put_score("naswot", ZenScore((found,), ""), model, size, seed).value
 
 
 def grad_norm_score(model: nn.Module, *, input_size: Sequence[int] = (16, 3, 32, 32), seed: int = 0) -> float:
@@ -59,7 +61,8 @@ def grad_norm_score(model: nn.Module, *, input_size: Sequence[int] = (16, 3, 32,
         labels = torch.randint(0, scores.shape[1], (size[0],)).to(like.device)
         torch.autograd.backward(F.cross_entropy(scores, labels))
         squares = torch.stack([p.grad.norm() ** 2 for p in net.parameters() if p.grad is not None])
-    return float(squares.sum().sqrt())
+    found = float(squares.sum().sqrt())
+    return put_score("grad_norm", ZenScore((found,), ""), model, size, seed).value
 
 
 def synflow_score(model: nn.Module, *, input_size: Sequence[int] = (1, 3, 32, 32), seed: int = 0) -> float:
@@ -84,7 +87,8 @@ def synflow_score(model: nn.Module, *, input_size: Sequence[int] = (1, 3, 32, 32
         )
         layers = [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
         flow = [(m.weight.detach() * m.weight.grad).abs().sum() for m in layers if m.weight.grad is not None]
-    return float(torch.stack(flow).sum().log10()) if flow else float("-inf")
+    found = float(torch.stack(flow).sum().log10()) if flow else float("-inf")
+    return put_score("synflow", ZenScore((found,), ""), model, size, seed).value
 
 
 def _zen(model: nn.Module, **options: Any) -> float:

@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from luxmeter.errors import UsageError, suggestion, warn_once
+from luxmeter.files import read_json, write_json
+from luxmeter.store import put_result
 
+FORMAT = 1  # of a score's JSON form; 1: score, model, scores, mode, value, precision, input_size, seed
+_WHAT = "luxmeter.score"
+TITLES = {"zen": "Zen score", "naswot": "NASWOT", "synflow": "synflow", "grad_norm": "grad norm"}
 MODES = ("stationary", "published")
 
 
@@ -64,7 +70,7 @@ def zen_score(
 
     `stationary` takes the variances of each repetition by itself, so more repetitions only narrow the interval.
     `published` gives what the authors' code gives for this seed and `repeat`: there the variances are running
-    averages that start at 1 and are never reset, so the score rises with `repeat`.
+    averages that start at 1 and are never reset, so the score rises with `repeat`. Inside a run it is put into it.
     `features` names the module whose output the features are; without it they are found (see docs/zen-score.md).
     """
     if mode not in MODES:
@@ -97,7 +103,39 @@ def zen_score(
             f"The Zen score is {float(np.mean(scores))}: the features overflow {like.dtype}, or do not change at all.",
             "Networks without batch norm need model.double(); a score of -inf means the output is dead.",
         )
-    return ZenScore(tuple(scores), mode)
+    return put_score("zen", ZenScore(tuple(scores), mode), model, size, seed)
+
+
+def put_score(
+    score: str, found: ZenScore, model: nn.Module, input_size: Sequence[int], seed: int
+) -> ZenScore:
+    """The score (one of TITLES), put into the run that it was taken in."""
+    name = type(model).__name__
+    width = f" ± {found.precision:.2f}" if len(found.scores) > 1 else ""
+    sizes = "x".join(map(str, input_size))
+    said = {
+        "format": _WHAT, "format_version": FORMAT, "score": score, "model": name, "scores": list(found.scores),
+        "mode": found.mode, "value": found.value, "precision": found.precision,
+        "input_size": list(input_size), "seed": seed,
+    }  # fmt: skip
+    title = f"{TITLES[score]} {found.value:.2f}{width} of {name} for {sizes}, seed {seed}"
+    put_result("zen", title, "zen.json", lambda path: write_json(path, said))
+    return found
+
+
+def load_score(path: str | Path) -> ZenScore:
+    """The score that was put into a run."""
+    said = read_json(Path(path))
+    fits = isinstance(said, dict) and said.get("format") == _WHAT and isinstance(said.get("scores"), list)
+    if (
+        not fits
+        or said.get("format_version") != FORMAT
+        or not all(isinstance(n, float) for n in said["scores"])
+    ):
+        raise UsageError(
+            "score-damaged", f"{path} is no score of this version.", "Give the zen.json of a run's results."
+        )
+    return ZenScore(tuple(said["scores"]), str(said.get("mode", "")))
 
 
 def gaussian_init(model: nn.Module) -> None:

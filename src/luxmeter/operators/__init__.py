@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from luxmeter.operators.case import case_to_json as case_to_json
     from luxmeter.operators.case import is_operators_file as is_operators_file
     from luxmeter.operators.case import load_operators as load_operators
+    from luxmeter.operators.case import put_operators as put_operators
     from luxmeter.operators.counterparts import counterpart_of as counterpart_of
     from luxmeter.operators.diff import diff_benchmark_files as diff_benchmark_files
     from luxmeter.operators.diff import diff_benchmarks as diff_benchmarks
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from luxmeter.operators.results import FORMATS as FORMATS
     from luxmeter.operators.results import BenchResult as BenchResult
     from luxmeter.operators.results import load_benchmark as load_benchmark
+    from luxmeter.operators.results import put_benchmark as put_benchmark
     from luxmeter.operators.runner import bench as bench
     from luxmeter.operators.series import Series as Series
     from luxmeter.operators.series import series_of as series_of
@@ -39,6 +41,7 @@ __getattr__, __dir__, __all__ = door(
         "case_to_json": "case",
         "is_operators_file": "case",
         "load_operators": "case",
+        "put_operators": "case",
         "counterpart_of": "counterparts",
         "diff_benchmark_files": "diff",
         "diff_benchmarks": "diff",
@@ -52,6 +55,7 @@ __getattr__, __dir__, __all__ = door(
         "BenchResult": "results",
         "FORMATS": "results",
         "load_benchmark": "results",
+        "put_benchmark": "results",
         "bench": "runner",
         "Series": "series",
         "series_of": "series",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, overload
 from luxmeter.errors import UsageError, suggestion, warn_once
 from luxmeter.files import write_file
 from luxmeter.signature import Signature, signature_from_json, to_json
+from luxmeter.store import put_result
 from luxmeter.torch_extra import require_torch
 
 if TYPE_CHECKING:
@@ -73,12 +74,16 @@ class Operators:
 
     @classmethod
     def of(cls, trace: Trace | TraceResult, *, backward: bool = False) -> Operators:
-        """The operators of a trace, the longest first; with `backward`, what their backward passes run, too."""
+        """The operators of a trace, the longest first; with `backward`, what their backward passes run, too.
+
+        Inside a run they are put into it.
+        """
         require_torch("Telling which calls of a trace are operators")
         from luxmeter.operators.extract import operators_of
 
         found = operators_of(trace)
-        return found.with_backward() if backward else found
+        found = found.with_backward() if backward else found
+        return put_operators(found)
 
     def with_backward(self, *, seed: int = 0) -> Operators:
         """These and, behind them, the aten operators that their backward passes run (found by replaying each)."""
@@ -168,6 +173,12 @@ class Operators:
             kept = found
         return self._part(kept)
 
+    @property
+    def title(self) -> str:
+        """In a line: how many."""
+        names, calls = len({case.op for case in self}), sum(case.count for case in self)
+        return f"{len(self)} operators of {names} names, {calls:,} calls"
+
     def save(self, path: str | Path) -> Path:
         """Write all cases to one file, whole or not at all."""
         path = Path(path)
@@ -177,6 +188,12 @@ class Operators:
         lines = [json.dumps(head), *(json.dumps(case_to_json(case), allow_nan=False) for case in self)]
         write_file(path, ("\n".join(lines) + "\n").encode())
         return path
+
+
+def put_operators(found: Operators) -> Operators:
+    """The operators, put into the run that they were extracted in."""
+    put_result("ops", found.title, "ops.jsonl", found.save)
+    return found
 
 
 def load_operators(path: str | Path) -> Operators:

@@ -106,7 +106,7 @@ class BenchDiff:
         counted = ", ".join(f"{len(self.of(call))} {call}" for call in _ORDER if self.of(call))
         mean = self.geometric_mean
         lines.append(
-            f"{counted or 'nothing to diff_benchmarks'}; below {self.threshold:.1%} nothing is called a difference"
+            f"{counted or 'nothing to compare'}; below {self.threshold:.1%} nothing is called a difference"
         )
         if mean is not None:
             lines.append(f"all rows together: {self.name_b} takes {mean:.3f} x the time of {self.name_a}")

@@ -23,7 +23,7 @@ from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import Job, aten_kernel_jobs, onnx_kernel_jobs
 from luxmeter.operators.options import BenchOptions
-from luxmeter.operators.results import BenchResult
+from luxmeter.operators.results import BenchResult, put_benchmark
 from luxmeter.supported import check_torch
 
 ModelLike: TypeAlias = str | Callable[..., Any]
@@ -64,7 +64,7 @@ def bench_model(
     `model` is a class, or `package.module:Class`; `job_configs` are pairs such as ("fp16", "ort"), or one pair's words.
     `integer_inputs` says which inputs are integers below a number or a named scale: {0: "vocabulary"}.
     `kernels` adds a row for each aten kernel of `pt`, and for each kernel of ONNX Runtime of `ort`.
-    `budget_s`, `resume` and Ctrl-C are as for `bench`.
+    `budget_s`, `resume`, Ctrl-C and what a run gets are as for `bench`.
     """
     check_torch()
     configs = _configs(job_configs)
@@ -77,7 +77,8 @@ def bench_model(
         pools = Pools(options, stack, preload="luxmeter.operators.mini_work")
         if kernels:
             jobs = _with_kernels(jobs, pools.of("eager"), options.patience_s)
-        return Engine("luxmeter.operators.mini_work:bench_mini", options, pools).run(list(jobs))
+        result = Engine("luxmeter.operators.mini_work:bench_mini", options, pools).run(list(jobs))
+    return put_benchmark(result)
 
 
 def _with_kernels(jobs: Iterator[Job], pool: Pool, patience_s: float) -> Iterator[Job]:

@@ -20,6 +20,7 @@ from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError
 from luxmeter.files import write_file
 from luxmeter.render import NUMBER, SHARE, Column, Table
+from luxmeter.store import put_result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -261,12 +262,32 @@ class BenchResult:
             said.append("stopped early: rows are missing")
         return said
 
+    @property
+    def title(self) -> str:
+        """In a line: how much was measured, and how."""
+        ops, how = len({row.case or row.op for row in self.rows}), []
+        for name in ("dtype", "backend", "device"):
+            how.append(", ".join(dict.fromkeys(str(getattr(row, name)) for row in self.rows)))
+        failed = sum(row.status not in MEASURED for row in self.rows)
+        said = [
+            f"{len(self)} row{'s' * (len(self) != 1)}, {ops} operator{'s' * (ops != 1)} in {how[0]} on {how[1]} ({how[2]})"
+        ]
+        said += [f"{failed} not measured"] if failed else []
+        said += [] if self.complete else ["stopped early"]
+        return ", ".join(said)
+
     def show(self, stream: IO[str] | None = None) -> None:
         """Print the table for a terminal, and the notes below it."""
         self.table().print(stream)
 
     def __str__(self) -> str:
         return self.table().text()
+
+
+def put_benchmark(result: BenchResult) -> BenchResult:
+    """The result, put into the run that it was made in."""
+    put_result("bench", result.title, "bench.json", result.to_json)
+    return result
 
 
 def load_benchmark(path: str | Path) -> BenchResult:

@@ -9,7 +9,7 @@ from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import check, jobs_of
 from luxmeter.operators.options import BenchSettings, make_options
-from luxmeter.operators.results import BenchResult
+from luxmeter.operators.results import BenchResult, put_benchmark
 from luxmeter.supported import check_torch
 
 
@@ -17,7 +17,7 @@ def bench(ops: Operators | Case, **settings: Unpack[BenchSettings]) -> BenchResu
     """Measure operators: each case, at each scale, in each dtype, on each backend.
 
     Settings are the fields of `BenchOptions`. A crash, a hang or an error is a row. Ctrl-C keeps what is done;
-    `resume=FILE` goes on from there.
+    `resume=FILE` goes on from there. Inside a run the result is put into it.
 
     >>> result = bench(load_operators("ops.jsonl").top(20), dtypes=["fp32", "bf16"])  # doctest: +SKIP
     """
@@ -28,4 +28,6 @@ def bench(ops: Operators | Case, **settings: Unpack[BenchSettings]) -> BenchResu
     with ExitStack() as stack:
         pools = Pools(options, stack, preload="luxmeter.operators.work")
         engine = Engine("luxmeter.operators.work:bench_one", options, pools)
-        return engine.run(list(jobs_of(ops, options, pools.of("eager") if options.kernels else None)))
+        jobs = list(jobs_of(ops, options, pools.of("eager") if options.kernels else None))
+        result = engine.run(jobs)
+    return put_benchmark(result)

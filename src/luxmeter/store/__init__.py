@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from luxmeter.store import records as records
     from luxmeter.store.active import activate as activate
     from luxmeter.store.active import active_run as active_run
+    from luxmeter.store.active import runs_begun_here as runs_begun_here
     from luxmeter.store.blobs import blob_path as blob_path
     from luxmeter.store.catalog import row_of as row_of
     from luxmeter.store.checked import STATES as STATES
@@ -37,6 +38,17 @@ if TYPE_CHECKING:
     from luxmeter.store.records import Command as Command
     from luxmeter.store.records import Ending as Ending
     from luxmeter.store.records import FileChange as FileChange
+    from luxmeter.store.results import KINDS as KINDS
+    from luxmeter.store.results import Result as Result
+    from luxmeter.store.results import find_result as find_result
+    from luxmeter.store.results import put_result as put_result
+    from luxmeter.store.results import results_folder as results_folder
+    from luxmeter.store.results import results_into as results_into
+    from luxmeter.store.results import results_of as results_of
+    from luxmeter.store.results import split_name as split_name
+    from luxmeter.store.results import traces_in as traces_in
+    from luxmeter.store.results import without_results as without_results
+    from luxmeter.store.results import write_head as write_head
     from luxmeter.store.rows import RunHead as RunHead
     from luxmeter.store.rows import RunHeads as RunHeads
     from luxmeter.store.rows import RunRow as RunRow
@@ -61,6 +73,7 @@ __getattr__, __dir__, __all__ = door(
     {
         "activate": "active",
         "active_run": "active",
+        "runs_begun_here": "active",
         "blob_path": "blobs",
         "row_of": "catalog",
         "STATES": "checked",
@@ -82,6 +95,17 @@ __getattr__, __dir__, __all__ = door(
         "Ending": "records",
         "FileChange": "records",
         "records": "records",
+        "KINDS": "results",
+        "Result": "results",
+        "find_result": "results",
+        "put_result": "results",
+        "results_folder": "results",
+        "results_into": "results",
+        "results_of": "results",
+        "split_name": "results",
+        "traces_in": "results",
+        "without_results": "results",
+        "write_head": "results",
         "RunHead": "rows",
         "RunHeads": "rows",
         "RunRow": "rows",

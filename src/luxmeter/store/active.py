@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 _context: ContextVar[RunWriter | None] = ContextVar("luxmeter_run", default=None)
 # Threads start with an empty context of their own; there the innermost run of the process holds.
 _entered: list[RunWriter] = []
+_begun: dict[Path, None] = {}  # the outermost runs that this process was in, also those that have ended
 
 
 def active_run() -> RunWriter | None:
@@ -23,10 +25,17 @@ def active_run() -> RunWriter | None:
     return run
 
 
+def runs_begun_here() -> list[Path]:
+    """The folders of the outermost runs that this process was in until now."""
+    return [folder for folder in _begun if folder.is_dir()]
+
+
 @contextmanager
 def activate(run: RunWriter) -> Iterator[RunWriter]:
     """Make `run` the active one inside."""
     token = _context.set(run)
+    if not _entered:
+        _begun[run.folder] = None
     _entered.append(run)
     try:
         yield run

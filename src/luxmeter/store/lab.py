@@ -20,6 +20,7 @@ from luxmeter.store import layout
 from luxmeter.store.blobs import BlobPool
 from luxmeter.store.checked import is_begun, is_half_made
 from luxmeter.store.journal import announce
+from luxmeter.store.results import Result, traces_in
 from luxmeter.store.rows import RunRow
 from luxmeter.store.run import Run
 from luxmeter.store.writer import RunWriter, compact_run, identity_of
@@ -180,6 +181,26 @@ class Lab:
         announce(self.folder, run_id)
         return Run(target, self.folder)
 
+    # -- traces ---------------------------------------------------------------------------------------------------
+
+    def new_trace(self) -> Path:
+        """A new folder for a trace that belongs to no run."""
+        return self._new_folder(layout.TRACES)[1]
+
+    def traces(self, *, of_runs: bool = False) -> list[Result]:
+        """The traces that belong to no run, the last begun last; with `of_runs`, those of the runs among them."""
+        found = traces_in(self.folder / layout.TRACES)
+        if of_runs:
+            for calls in (self.folder / layout.RUNS).glob(f"*/{layout.CALLS}"):
+                found += traces_in(calls)
+        return sorted(found, key=lambda trace: (trace.made_ns, trace.folder.name))
+
+    def find_trace(self, reference: str) -> Result:
+        """A trace: `latest`, `latest~1` of all in the lab; of those in no run, by id, its beginning, or name."""
+        from luxmeter.store.names import find_trace
+
+        return find_trace(self, reference)
+
     # -- upkeep ---------------------------------------------------------------------------------------------------
 
     def reindex(self) -> int:
@@ -239,11 +260,11 @@ class Lab:
         entries = (entry_of(folder, self.folder) for folder in newest)
         return [entry.row for entry in entries if entry is not None]
 
-    def _new_folder(self) -> tuple[str, Path]:
+    def _new_folder(self, among: str = layout.RUNS) -> tuple[str, Path]:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         for _ in range(100):
             run_id = "".join(secrets.choice(layout.ID_LETTERS) for _ in range(5)) + "-" + stamp
-            folder = self.folder / layout.RUNS / run_id
+            folder = self.folder / among / run_id
             try:
                 folder.mkdir(parents=True)
                 return run_id, folder
@@ -252,7 +273,7 @@ class Lab:
             except OSError as error:
                 raise StoreError(
                     "lab-not-writable",
-                    f"No run can be made in {self.folder}: {error.strerror}.",
+                    f"No {among.removesuffix('s')} can be made in {self.folder}: {error.strerror}.",
                     "Make room or give rights there, or name another lab with LUXMETER_HOME.",
                 ) from error
         raise StoreError("no-free-id", f"No free run id was found in {self.folder}.", "Try again.")

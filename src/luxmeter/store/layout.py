@@ -3,10 +3,10 @@
 Format history of a run's directory
 1: run.json (identity), params.json, environment.json, status.json (how it ended), marks.json (tags, archived,
    note), summary.json (each metric's count, last, least and greatest value), alive (its age tells whether the
-   process lives), tables/<name>/ (segments.py), files/, logs/, blobs/.
+   process lives), tables/<name>/ (segments.py), files/, logs/, blobs/, calls/<name>/ (traces), results/ (results.py).
 
 Format history of a lab
-1: lab.json (identity), settings.json, runs/<id>/, trash/<id>/, blobs/ (the pool that runs link theirs from),
+1: lab.json (identity), settings.json, runs/<id>/, trash/<id>/, traces/<id>/ (of no run), blobs/ (the pool that runs link theirs from),
    journal/<host>.log (ids of runs that changed, for the index), index/<host>.sqlite (derived), .gitignore (all of it).
 """
 
@@ -22,18 +22,20 @@ LAB_FORMAT = 1
 
 ID_LETTERS = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well
 
-RUNS, TRASH, JOURNAL, BLOBS, INDEX = "runs", "trash", "journal", "blobs", "index"
+RUNS, TRASH, JOURNAL, BLOBS, INDEX, TRACES = "runs", "trash", "journal", "blobs", "index", "traces"
 
 IDENTITY, PARAMS, ENVIRONMENT = "run.json", "params.json", "environment.json"
 STATUS, MARKS, SUMMARY, ALIVE = "status.json", "marks.json", "summary.json", "alive"
-TABLES, FILES, LOGS = "tables", "files", "logs"
+TABLES, FILES, LOGS, CALLS, RESULTS = "tables", "files", "logs", "calls", "results"
 METRICS, OBJECTS = "metrics", "objects"
 
-Kind = Literal["run", "segment", "blob"]
+Kind = Literal["run", "segment", "blob", "result", "file"]
 _NAMES: dict[Kind, re.Pattern[str]] = {
     "run": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"),
     "segment": re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}-[0-9]{4,9}\.arrows"),
     "blob": re.compile(r"[0-9a-f]{64}"),
+    "result": re.compile(r"[0-9]{4,9}"),
+    "file": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"),
 }
 
 

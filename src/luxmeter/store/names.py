@@ -1,6 +1,7 @@
 """One grammar names a run everywhere: id or its unique beginning, name, tag, `latest`, `latest~2`, or a path.
 
-A name or tag that several runs have means the newest; `name~1` the one before it.
+A name or tag that several runs have means the newest; `name~1` the one before it. A trace that belongs to no run is
+named alike; where a trace is asked for, `latest` is the last one of the lab, whether in a run or in none.
 """
 
 from __future__ import annotations
@@ -8,11 +9,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from luxmeter.errors import StoreError, suggestion
+from luxmeter.files import read_json
 from luxmeter.store import layout
 from luxmeter.store.catalog import Catalog
+from luxmeter.store.results import Result
 from luxmeter.store.run import Run
+
+if TYPE_CHECKING:
+    from luxmeter.store.lab import Lab
 
 _BACK = re.compile(r"(?P<what>.+)~(?P<n>[0-9]+)")
 
@@ -63,6 +70,36 @@ def find_folder(lab_folder: Path, catalog: Catalog, reference: str) -> Path:
         f"No run in {lab_folder} is called {reference!r}.",
         suggestion(reference, known) or "luxmeter runs lists them.",
     )
+
+
+def find_trace(lab: Lab, reference: str) -> Result:
+    """The trace that `reference` names in this lab; StoreError if there is none."""
+    back = _BACK.fullmatch(reference)
+    what, number = (back["what"], int(back["n"])) if back else (reference, 0)
+    traces = lab.traces(of_runs=what == "latest")
+    if what == "latest":
+        found = traces
+    else:
+        found = [t for t in traces if t.folder.name == what] or [t for t in traces if _name_of(t) == what]
+        found = found or [t for t in traces if t.folder.name.startswith(what)]
+        if len(found) > 1 and _name_of(found[0]) != what:
+            ids = ", ".join(trace.folder.name for trace in found[:5])
+            raise StoreError(
+                "trace-ambiguous", f"{what!r} begins {len(found)} traces: {ids}.", "Give more of the id."
+            )
+    if number < len(found):
+        return found[-1 - number]
+    raise StoreError(
+        "trace-not-found",
+        f"There is no trace {reference!r} in {lab.folder}"
+        + (f": it holds {len(found)} of {what!r}." if found else "."),
+        "Make one with luxmeter trace script.py, or luxmeter run --trace script.py.",
+    )
+
+
+def _name_of(trace: Result) -> str:
+    said = read_json(trace.folder / "trace.json")
+    return str(said.get("name", "")) if isinstance(said, dict) else ""
 
 
 def _at_path(reference: str) -> Path:

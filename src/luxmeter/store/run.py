@@ -38,12 +38,17 @@ from luxmeter.store.records import (
     read_output,
     read_random,
 )
+from luxmeter.store.results import Result, results_of
 from luxmeter.store.rows import RunHead, RunRow, finite, flatten
 from luxmeter.store.segments import Follower, read_segments, reading
 from luxmeter.store.writer import inside, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from luxmeter.calls import TraceResult
+    from luxmeter.model import ModelCost
+    from luxmeter.operators import BenchResult, Operators
 
 
 class Values(DescribedMapping):
@@ -390,6 +395,40 @@ class Run:
         """What the program printed, stdout and stderr; empty if it keeps none."""
         return read_output(self.folder)
 
+    # -- what was measured in it ----------------------------------------------------------------------------------
+
+    def results(self, kind: str = "") -> list[Result]:
+        """What was measured in it: all, or of one kind (trace, ops, bench, model, zen, search), the last made last."""
+        return results_of(self.folder, kind)
+
+    @property
+    def trace(self) -> TraceResult | None:
+        """Its last trace; None if it has none."""
+        found: TraceResult | None = self._last("trace")
+        return found
+
+    @property
+    def ops(self) -> Operators | None:
+        """The operators that were extracted last; None if there are none."""
+        found: Operators | None = self._last("ops")
+        return found
+
+    @property
+    def bench(self) -> BenchResult | None:
+        """Its last benchmark; None if it has none."""
+        found: BenchResult | None = self._last("bench")
+        return found
+
+    @property
+    def model(self) -> ModelCost | None:
+        """What a model costs, as it was analysed last; None if none was."""
+        found: ModelCost | None = self._last("model")
+        return found
+
+    def _last(self, kind: str) -> Any:
+        found = self.results(kind)
+        return found[-1].load() if found else None
+
     # -- its files ------------------------------------------------------------------------------------------------
 
     @property
@@ -473,6 +512,7 @@ class Run:
             "changes": changes,
             "environment": self.environment,
             "files": self.files,
+            "results": [result.record() for result in self.results()],
             "process": self.identity.get("process"),
             "folder": str(self.folder),
         }

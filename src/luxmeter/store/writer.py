@@ -163,6 +163,10 @@ class RunWriter:
         except OSError as problem:
             raise self._cannot_put("a blob", problem) from problem
 
+    def is_here(self) -> bool:
+        """Whether this process began it; a forked one did not."""
+        return os.getpid() == self._owner
+
     # -- the end ------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from luxmeter.calls import Window, export, in_window, load_trace, trace_format_of
+from luxmeter.errors import StoreError
 from luxmeter.render import print_json, terminal_width
-from luxmeter.store import Lab
+from luxmeter.view.named import named_trace
 from luxmeter.view.startup import Request
 
 
@@ -19,7 +20,7 @@ def show_saved(
     chosen = Window.parse(window, depth) if window or depth is not None else None
     for out in request.outputs:
         export.check_what(trace_format_of(out), by or "calls")
-    result = load_trace(Path(saved))
+    result = load_trace(_folder_of(saved))
     for out in request.outputs:
         export.write(result, out, window=chosen, what=by or "calls")
         sys.stderr.write(f"luxmeter: wrote {out}\n")
@@ -32,16 +33,11 @@ def show_saved(
         sys.stdout.write(f"{shown.text(by or 'api', top=request.top, width=terminal_width(sys.stdout))}\n")
 
 
-def last_trace_of(reference: str) -> Path | None:
-    """The folder of a trace: itself, or the last one of a run named by path, id, name, tag or `latest`. None: it has none."""
-    folder = Path(reference)
-    if (folder / "trace.json").is_file():
-        return folder
-    if not folder.is_dir():
-        lab = Lab.open(create=False)
-        try:
-            folder = Path(lab.find(reference).folder)
-        finally:
-            lab.close()
-    traces = sorted((folder / "calls").glob("*/trace.json"), key=lambda path: path.stat().st_mtime)
-    return traces[-1].parent if traces else None
+def _folder_of(saved: str) -> Path:
+    """The trace that is named, or what stands there: then the trace's reader says what is wrong with it."""
+    try:
+        return named_trace(saved) or Path(saved)
+    except StoreError as error:
+        if error.slug not in ("run-not-found", "no-runs-yet"):
+            raise
+        return Path(saved)

@@ -31,7 +31,7 @@ from luxmeter.model.plainnet.mutate import Space
 from luxmeter.model.plainnet.network import PlainNet, with_se
 from luxmeter.model.plainnet.parser import Call, parse_structure, write_structure
 from luxmeter.model.plainnet.residual import ResBlock, ResBlockProj, ResPool, ResPoolProj
-from luxmeter.model.plainnet.search import SearchOptions, SearchResult, resume_search, search
+from luxmeter.model.plainnet.search import SearchOptions, SearchResult, load_search, resume_search, search
 from luxmeter.model.plainnet.stacks import (
     PlainNetSuperBlockClass,
     SuperConvKXBNRELU,
@@ -179,6 +179,7 @@ __all__ = [
     "TinyResK1KXK1",
     "TinyResKXKX",
     "create_blocks_from_str",
+    "load_search",
     "parse_structure",
     "register_block",
     "structure_from_info",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.model.plainnet.parser import Call, Number, parse_structure, pointed
 from luxmeter.registry import Registry
+from luxmeter.store import without_results
 
 if TYPE_CHECKING:
     from luxmeter.model.records import ModelCost
@@ -226,7 +227,8 @@ class PlainNetBasicBlockClass(nn.Module):
         from luxmeter.model.analysis import analyze  # here: building a network does not need it
 
         size = (1, self.in_channels, resolution, resolution)
-        return analyze(self._on_meta(), input_size=size, backward=False)
+        with without_results():
+            return analyze(self._on_meta(), input_size=size, backward=False)
 
 
 _FLAGS = {"bias"}

@@ -1,4 +1,4 @@
-"""Where a search is kept while it goes: its state file, and its run in the lab."""
+"""Where a search is kept while it goes: its state file, and its run in the lab, or among the results of the active run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 from luxmeter.environment import collect
 from luxmeter.model.plainnet.candidates import Candidate
 from luxmeter.model.plainnet.state import SearchState, save_state
-from luxmeter.store import Lab, RunWriter
+from luxmeter.render import amount
+from luxmeter.store import Lab, RunWriter, put_result, results_folder, write_head
 
 STATE_FILE = "search.json"
 """The state among the files of a run."""
@@ -21,10 +22,11 @@ STATE_FILE = "search.json"
 class Keeper:
     """Saves a search at the end of each generation, and records how it ended."""
 
-    def __init__(self, run: RunWriter | None, path: Path | None) -> None:
+    def __init__(self, run: RunWriter | None, path: Path | None, among: Path | None = None) -> None:
         self._run = run
+        self._among = among  # the results of another run: its own folder there
         self.path = path
-        self.run_id = None if run is None else run.id
+        self.run_id = among.parents[2].name if among is not None else None if run is None else run.id
 
     @classmethod
     def open(
@@ -40,6 +42,11 @@ class Keeper:
         place = None if path is None else Path(path)
         if not keep:
             return cls(None, place)
+        within = results_folder() if lab is None else None
+        if within is not None:
+            state.run_id = within.name
+            put = put_result("search", "begun", STATE_FILE, lambda path: save_state(path, state))
+            return cls(None, place or put, put.parent if put is not None else None)
         own = lab if lab is not None else Lab.open()
         try:
             run = own.create_run(
@@ -73,9 +80,21 @@ class Keeper:
     def _save(self, state: SearchState) -> None:
         if self.path is not None:
             save_state(self.path, state)
+        if self._among is not None:
+            save_state(self._among / STATE_FILE, state)
+            write_head(self._among, "search", title_of(state), STATE_FILE)
         if self._run is not None and state.population:
             self._run.put_file("best.txt", state.population[0].structure + "\n")
             self._run.put_file("population.csv", _table(state.population))
+
+
+def title_of(state: SearchState) -> str:
+    """A search in a line."""
+    said = f"{state.evaluated} networks scored in {len(state.history)} generation{'s' * (len(state.history) != 1)}"
+    if not state.population:
+        return f"{said}, none within the budgets"
+    best = state.population[0]
+    return f"{said}; best {best.score:.2f} with {amount(best.params)} parameters, {amount(best.macs)} MACs"
 
 
 def _table(population: list[Candidate]) -> str:

@@ -22,7 +22,7 @@ from luxmeter.model.plainnet.state import SearchState, load_state, saved_setting
 from luxmeter.model.scores import score_named
 from luxmeter.model.zen import check_size
 from luxmeter.progress import track
-from luxmeter.store import Lab
+from luxmeter.store import Lab, without_results
 
 Score = Callable[..., float]
 
@@ -85,6 +85,7 @@ def search(
     Scores are taken on the network without shortcuts, as published. The search is saved in the file `state` and
     goes on from it if it is there; `resume` is another file to go on from. With `keep` it is a run of the lab, with
     its parameters, the numbers of each generation and the best structure; without `state` it is saved there too.
+    Inside a run it makes none, and is put into that one (unless a lab is given).
     Ctrl-C ends it after the step at hand.
     """
     goal = _Goal(budget, options, options.score if callable(options.score) else score_named(options.score))
@@ -154,6 +155,21 @@ def resume_search(
     )
 
 
+def load_search(path: str | Path) -> SearchResult:
+    """The search whose state a file holds, as far as it came."""
+    settings = saved_settings(Path(path))
+    state = load_state(Path(path), settings)
+    steps = settings["options"]["population"] * settings["options"]["generations"]
+    return SearchResult(
+        tuple(state.population),
+        tuple(state.history),
+        state.evaluated,
+        state.step < steps,
+        state.run_id,
+        Path(path),
+    )
+
+
 @dataclass(frozen=True)
 class _Goal:
     """What candidates are measured by."""
@@ -213,7 +229,8 @@ class _Goal:
             structure, num_classes=self.options.num_classes, use_se=self.options.use_se, no_reslink=True
         )
         # One seed for all: equal random numbers make the comparison fair, and a structure's score its own.
-        value = float(self.score(net, input_size=self.options.input_size, seed=self.options.seed))
+        with without_results():  # it is the search that a run gets
+            value = float(self.score(net, input_size=self.options.input_size, seed=self.options.seed))
         return value if value == value and value != float("inf") else float("-inf")
 
 

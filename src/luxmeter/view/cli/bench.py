@@ -14,6 +14,7 @@ from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
     from luxmeter.operators import BenchResult
+    from luxmeter.store import Run
 
 _SPECS = (".yaml", ".yml", ".toml")
 _EXAMPLE = (
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
     def bench(
         sources: list[str] = typer.Argument(
             metavar="OPS...",
-            help="An operators file, a trace, or what luxmeter ops reads; or a mini-model's .yaml or .toml.",
+            help="An operators file, a trace (RUN/trace, latest), RUN/ops, or what luxmeter ops reads; or a mini-model's .yaml or .toml.",
         ),
         given: Any = None,
         top: int | None = typer.Option(None, "--top", min=1, help="Only the n with most time."),
@@ -47,11 +48,17 @@ def register(app: typer.Typer) -> None:
             "--out",
             help="Write .csv, .json, .parquet, or a picture: .png, .svg. Repeat for several.",
         ),
+        into: str = typer.Option(
+            "", "--into", metavar="RUN", help="Put the result into this run: RUN/bench."
+        ),
         plot: str = typer.Option("", "--plot", help="Which picture: scaling or speedup."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Measure operators, or a mini-model, at other sizes, in other dtypes, on other backends. Ctrl-C keeps what is done."""
+        from luxmeter.view.named import run_for
+
         _check_outputs(out, plot)
+        run = run_for(into)
         if any(Path(s).suffix.lower() in _SPECS for s in sources):
             other = [name for name in given if name not in _OF_MODELS]
             other += [name for name, value in {"name": name, "module": module, "top": top}.items() if value]
@@ -61,12 +68,18 @@ def register(app: typer.Typer) -> None:
             from luxmeter.view.cli.ops import chosen
 
             result = bench_operators(chosen(sources, top=top, name=name, module=module), **given)
-        _finish(result, out, plot=plot, as_json=as_json, resume=given.get("resume"))
+        _finish(result, out, run, plot=plot, as_json=as_json, resume=given.get("resume"))
 
 
-def _finish(result: BenchResult, out: list[Path], *, plot: str, as_json: bool, resume: Path | None) -> None:
+def _finish(
+    result: BenchResult, out: list[Path], run: Run | None, *, plot: str, as_json: bool, resume: Path | None
+) -> None:
+    from luxmeter.operators import put_benchmark
     from luxmeter.render import print_json
+    from luxmeter.view.named import into_run
 
+    with into_run(run):
+        put_benchmark(result)
     for path in out:
         result.plot(path, kind=plot) if path.suffix.lower() in (".png", ".svg") else result.to_file(path)
         sys.stderr.write(f"wrote {path}\n")

@@ -1,29 +1,32 @@
-"""`luxmeter diff`: what differs between two runs, traces or benchmarks."""
+"""`luxmeter diff`: what differs between two runs, traces, benchmarks or models."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from luxmeter.errors import UsageError
+from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.render import one_line
 
 if TYPE_CHECKING:
     from luxmeter.calls import ChangeKind, TraceDiff
+    from luxmeter.store import Result, Run
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(
-        epilog="Example: luxmeter diff latest~1 latest --metric acc; luxmeter diff before-trace after-trace"
+        epilog="Example: luxmeter diff latest~1 latest --metric acc; luxmeter diff base/bench latest/bench"
     )
     def diff(
         a: str = typer.Argument(
-            help="A run (id, name, tag, latest~1, path), a trace's folder or a benchmark's file."
+            help="A run (id, name, tag, latest~1, path), what it holds (RUN/trace, RUN/bench, RUN/model), a trace or a file."
         ),
         b: str = typer.Argument(help="What to hold against it."),
         what: str = typer.Option("", "--what", help="runs or traces, of runs that were traced too."),
@@ -43,72 +46,145 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """What differs between two runs (parameters, code, environment, metrics, and which of them plausibly explains
-        it), two traces, or two benchmarks. Noise is not called a difference."""
-        kind = _kind(a, b, what)
-        if kind == "benchmarks":
-            _diff_benchmarks(a, b, smallest=smallest, top=top, show_all=show_all, as_json=as_json)
-        elif kind == "traces":
-            _diff_traces(a, b, by=by, smallest=smallest, top=top, show_all=show_all, as_json=as_json)
+        it; then the traces, benchmarks and models that both hold), or two of those. Noise is not called a difference."""
+        from luxmeter.view.named import named
+
+        how = _How(by=by, smallest=smallest, top=top, show_all=show_all)
+        if what not in ("", "runs", "traces"):
+            raise UsageError("diff-what", f"--what {what} is unknown.", "Use --what runs or --what traces.")
+        is_trace = [(Path(reference) / "trace.json").is_file() for reference in (a, b)]
+        if what == "traces" or (not what and any(is_trace)):
+            _diff_one("trace", _trace_of(a), _trace_of(b), how, as_json=as_json)
+            return
+        one, two = named(a), named(b)
+        kinds = {"bench" if kind == "file" else kind for kind in (one.kind, two.kind)}
+        if one.run is not None and two.run is not None:
+            _diff_runs(one.run, two.run, how, metric=metric, full=full, system=system, as_json=as_json)
+        elif what or (len(kinds) > 1 and kinds != {"trace", "run"}):
+            raise UsageError(
+                "diff-kinds",
+                f"{a} is a {one.kind} and {b} is a {two.kind}.",
+                "Give two runs, or two results of one kind: RUN1/bench RUN2/bench.",
+            )
+        elif "trace" in kinds:
+            _diff_one("trace", _trace_of(a), _trace_of(b), how, as_json=as_json)
         else:
-            _diff_runs(a, b, metric=metric, full=full, system=system, as_json=as_json)
+            _diff_one(kinds.pop(), one.path, two.path, how, as_json=as_json)
 
 
-def _kind(a: str, b: str, what: str) -> str:
-    """What is compared: files are benchmarks, folders with a trace are traces, everything else names runs."""
-    if what not in ("", "runs", "traces"):
-        raise UsageError("diff-what", f"--what {what} is unknown.", "Use --what runs or --what traces.")
-    if what:
-        return what
-    paths = [Path(reference) for reference in (a, b)]
-    if all(path.is_file() for path in paths):
-        return "benchmarks"
-    return "traces" if any((path / "trace.json").is_file() for path in paths) else "runs"
+@dataclass(frozen=True)
+class _How:
+    """What is shown of two results."""
+
+    by: str = "api"
+    smallest: float = 0.05
+    top: int = 20
+    show_all: bool = False
 
 
-def _diff_runs(a: str, b: str, *, metric: str, full: bool, system: bool, as_json: bool) -> None:
-    from luxmeter.experiment import diff_runs, find_run
+def _diff_runs(
+    one: Run, two: Run, how: _How, *, metric: str, full: bool, system: bool, as_json: bool
+) -> None:
+    from luxmeter.experiment import diff_runs
     from luxmeter.render import print_json
     from luxmeter.view.text.run_diff import as_record, write_diff
 
-    one, two = find_run(a), find_run(b)
-    traced = all(list((run.folder / "calls").glob("*/trace.json")) for run in (one, two))
-    if traced and not (one.metrics or two.metrics or one.params or two.params):
-        _diff_traces(a, b, by="api", smallest=0.05, top=20, show_all=False, as_json=as_json)
+    both = _in_both(one, two)
+    if "trace" in both and not (one.metrics or two.metrics or one.params or two.params):
+        _diff_one("trace", both["trace"][0].path, both["trace"][1].path, how, as_json=as_json)
         return
     found, why = diff_runs(one, two, metric=metric)
     if as_json:
-        print_json(as_record(found, why))
+        results = {kind: _compared(a, b, how)[0] for kind, (a, b) in both.items()}
+        print_json({**as_record(found, why), "results": results})
         return
     write_diff(found, why, sys.stdout, full=full, system=system)
-    if traced:
-        sys.stdout.write("\nBoth were traced: --what traces compares their calls.\n")
+    for kind, (a, b) in both.items():
+        sys.stdout.write(f"\n{kind}\n  A  {one_line(a.title)}\n  B  {one_line(b.title)}\n")
+        _compared(a, b, how)[1]()
 
 
-def _diff_benchmarks(a: str, b: str, *, smallest: float, top: int, show_all: bool, as_json: bool) -> None:
+def _in_both(one: Run, two: Run) -> dict[str, tuple[Result, Result]]:
+    """Kind -> the last result of that kind of each, where both have one."""
+    last_a, last_b = ({result.kind: result for result in run.results()} for run in (one, two))
+    return {kind: (result, last_b[kind]) for kind, result in last_a.items() if kind in last_b}
+
+
+def _diff_one(kind: str, a: Path, b: Path, how: _How, *, as_json: bool) -> None:
+    """Two results of one kind."""
+    from luxmeter.render import print_json
+
+    if kind not in _COMPARE:
+        raise UsageError(
+            "diff-kinds",
+            f"Two results of {kind} are not compared.",
+            "luxmeter show shows each; diff compares runs, traces, benchmarks and models.",
+        )
+    record, show = _COMPARE[kind](a, b, how)
+    if as_json:
+        print_json(record)
+    else:
+        show()
+
+
+_Compared = tuple[Any, Callable[[], None]]  # for machines; what prints it
+
+
+def _compared(a: Result, b: Result, how: _How) -> _Compared:
+    """As `_COMPARE` does it, or the lines on both; what cannot be read, or needs what is not here, says so and stops nothing."""
+    if a.kind not in _COMPARE:
+        return {"a": a.title, "b": b.title}, lambda: None
+    try:
+        return _COMPARE[a.kind](a.path, b.path, how)
+    except LuxmeterError as error:
+        said = one_line(f"not compared: {error}")
+
+        def show() -> None:
+            sys.stdout.write(f"{said}\n")
+
+        return {"error": said}, show
+
+
+def _compare_benchmarks(a: Path, b: Path, how: _How) -> _Compared:
     from luxmeter.operators import diff_benchmark_files
-    from luxmeter.render import print_json
 
-    found = diff_benchmark_files(a, b, smallest=smallest)
-    if as_json:
-        print_json(found.to_json())
-    elif show_all or top != 20:
-        found.table(top=top, everything=show_all).print()
-    else:
-        sys.stdout.write(f"{found}\n")
+    found = diff_benchmark_files(a, b, smallest=how.smallest)
+
+    def show() -> None:
+        if how.show_all or how.top != 20:
+            found.table(top=how.top, everything=how.show_all).print()
+        else:
+            sys.stdout.write(f"{found}\n")
+
+    return found.to_json(), show
 
 
-def _diff_traces(
-    a: str, b: str, *, by: str, smallest: float, top: int, show_all: bool, as_json: bool
-) -> None:
+def _compare_traces(a: Path, b: Path, how: _How) -> _Compared:
     from luxmeter.calls import diff_traces, load_trace
-    from luxmeter.render import print_json
 
-    found = diff_traces(load_trace(_trace_of(a)), load_trace(_trace_of(b)), by=by, smallest=smallest)
-    if as_json:
-        print_json(asdict(found))
-    else:
+    found = diff_traces(load_trace(a), load_trace(b), by=how.by, smallest=how.smallest)
+
+    def show() -> None:
         _say_options(found)
-        _show(found, by=by, top=top, show_all=show_all)
+        _show(found, by=how.by, top=how.top, show_all=how.show_all)
+
+    return asdict(found), show
+
+
+def _compare_models(a: Path, b: Path, how: _How) -> _Compared:
+    from luxmeter.model import compare_models, load_cost
+    from luxmeter.view.cli.model import side_by_side
+
+    found = compare_models([load_cost(a), load_cost(b)])
+    names = tuple(f"{letter} {name}" for letter, name in zip("AB", found.names, strict=True))
+    return found.to_dict(), lambda: side_by_side(replace(found, names=names))
+
+
+_COMPARE: dict[str, Callable[[Path, Path, _How], _Compared]] = {
+    "trace": _compare_traces,
+    "bench": _compare_benchmarks,
+    "model": _compare_models,
+}
 
 
 def _say_options(found: TraceDiff) -> None:
@@ -174,13 +250,13 @@ _KINDS: dict[ChangeKind, str] = {
 
 
 def _trace_of(reference: str) -> Path:
-    from luxmeter.view.saved_trace import last_trace_of
+    from luxmeter.view.named import named_trace
 
-    found = last_trace_of(reference)
+    found = named_trace(reference)
     if found is None:
         raise UsageError(
             "no-trace-to-compare",
             f"{reference} is no trace and has none.",
-            "Give the folder that luxmeter trace named at its end, or a run that was traced.",
+            "Give a trace (RUN/trace, latest, its folder) or a run that was traced.",
         )
     return found

@@ -50,6 +50,9 @@ def register(app: typer.Typer) -> None:
             [], "--batch", "-b", help="Measure latency for this batch size too. Repeat."
         ),
         memory: bool = typer.Option(False, "--memory", help="Show what training needs, by optimizer."),
+        into: str = typer.Option(
+            "", "--into", metavar="RUN", help="Put the result into this run: RUN/model."
+        ),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
         csv: Path | None = typer.Option(
             None, "--csv", help="Write one line a module to this file (models put beside it: FILE-name.csv)."
@@ -59,7 +62,7 @@ def register(app: typer.Typer) -> None:
         ),
     ) -> None:
         """What a model costs: parameters, MACs, FLOPs, memory, and on request latency. Nothing is computed otherwise."""
-        from luxmeter.model import analyze
+        from luxmeter.view.named import into_run, run_for
 
         given = _inputs(inputs)
         options: dict[str, Any] = {
@@ -67,17 +70,8 @@ def register(app: typer.Typer) -> None:
             "backward": not forward_only, "latency": batch or latency,
         }  # fmt: skip
         meta = not (latency or batch or device == "cpu")
-        costs = []
-        for one in (factory, *against):
-            name = one.rpartition(":")[2] or one
-            try:
-                costs.append(analyze(_built(one, meta=meta), given, name=name, **options))
-            except UsageError as error:
-                if device != "auto" or not isinstance(error.__cause__, NotImplementedError):
-                    raise
-                costs.append(
-                    analyze(_built(one, meta=False), given, name=name, **options)
-                )  # it looks at values
+        with into_run(run_for(into)):
+            costs = [_cost(one, given, meta=meta, options=options) for one in (factory, *against)]
         for number, cost in enumerate(costs):
             for path, write in ((csv, cost.to_csv), (html, cost.to_html)):
                 if path is not None:
@@ -85,6 +79,18 @@ def register(app: typer.Typer) -> None:
                     write(target)
                     sys.stderr.write(f"wrote {target}\n")
         _shown(costs, depth=depth, as_json=as_json, memory=memory)
+
+
+def _cost(factory: str, given: Any, *, meta: bool, options: dict[str, Any]) -> ModelCost:
+    from luxmeter.model import analyze
+
+    name = factory.rpartition(":")[2] or factory
+    try:
+        return analyze(_built(factory, meta=meta), given, name=name, **options)
+    except UsageError as error:
+        if options["device"] != "auto" or not isinstance(error.__cause__, NotImplementedError):
+            raise
+        return analyze(_built(factory, meta=False), given, name=name, **options)  # it looks at values
 
 
 def _beside(path: Path, number: int, names: list[str]) -> Path:
@@ -109,10 +115,11 @@ def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -
         cost.show(depth=depth, memory=memory)
         sys.stdout.write("\n")
     if together is not None:
-        _side_by_side(together)
+        side_by_side(together)
 
 
-def _side_by_side(together: ModelComparison) -> None:
+def side_by_side(together: ModelComparison) -> None:
+    """Print several models' costs, each with its ratio to the first one's."""
     from luxmeter.render import Column, Table
 
     rows = []

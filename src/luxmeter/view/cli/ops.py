@@ -20,12 +20,12 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(
-        epilog="Example: luxmeter ops train-trace --top 20 -o ops.jsonl; then: luxmeter bench ops.jsonl --dtypes fp32,bf16"
+        epilog="Example: luxmeter ops latest/trace --top 20 -o ops.jsonl; then: luxmeter bench ops.jsonl --dtypes fp32,bf16"
     )
     def ops(
         sources: list[str] = typer.Argument(
             metavar="TRACE...",
-            help="A trace's folder, a run that has one, an operators file, a PyTorch operator-input log, a torch.profiler "
+            help="A trace (its folder, RUN/trace, latest), a run that has one, RUN/ops, an operators file, a PyTorch operator-input log, a torch.profiler "
             "Chrome trace, or ExecutionTraceObserver JSON. Several are merged.",
         ),
         top: int | None = typer.Option(None, "--top", min=1, help="Only the n with most time."),
@@ -35,25 +35,31 @@ def register(app: typer.Typer) -> None:
         ),
         backward: bool = typer.Option(False, "--backward", help="Also what their backward passes run."),
         out: Path | None = typer.Option(None, "-o", "--out", help="Save them to this file (JSON lines)."),
+        into: str = typer.Option("", "--into", metavar="RUN", help="Put them into this run: RUN/ops."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Which operators ran, with which inputs, how often, how long and from where. Saved, they can be benchmarked."""
-        found = chosen(sources, top=top, name=name, module=module)
-        if backward:
-            found = found.with_backward()
+        from luxmeter.operators import put_operators
+        from luxmeter.view.named import into_run, run_for
+
+        with into_run(run_for(into)):
+            found = chosen(sources, top=top, name=name, module=module)
+            if backward:
+                found = found.with_backward()
+            put_operators(found)
         if out is not None:
             _save(found, out)
-        if as_json:
-            _print_json(found)
-        elif out is None:
-            _print_table(found)
+        if as_json or out is None:
+            print_operators(found, as_json=as_json)
 
 
 def chosen(sources: list[str], *, top: int | None, name: str | None, module: str | None) -> Operators:
     """The operators of all sources together, filtered."""
     from luxmeter import Operators
+    from luxmeter.store import without_results
 
-    found = sum((operators_from(source) for source in sources), Operators())
+    with without_results():  # what is chosen may be one, not what it is chosen from
+        found = sum((operators_from(source) for source in sources), Operators())
     if name is not None or module is not None:
         found = found.filter(name=name, module=module)
     return found if top is None else found.top(top)
@@ -66,7 +72,8 @@ def operators_from(source: str) -> Operators:
 
     path = Path(source)
     if not path.is_file():
-        return load_trace(_trace_folder(source)).operators()
+        found = _found(source)
+        return load_operators(found) if found.is_file() else load_trace(found).operators()
     if is_operators_file(path):
         return load_operators(path)
     from luxmeter.operators import load_foreign
@@ -77,25 +84,29 @@ def operators_from(source: str) -> Operators:
     return captured.operators
 
 
-def _trace_folder(source: str) -> Path:
-    """A file as it is; else the folder of the trace, or of the last one of the run, that `source` names."""
-    from luxmeter.view.saved_trace import last_trace_of
+def _found(source: str) -> Path:
+    """The folder of the trace, or of the last one of the run, that `source` names; or the file of a run's operators."""
+    from luxmeter.store import results_of, split_name
+    from luxmeter.view.named import Named, named, named_trace
 
     path = Path(source)
-    if path.exists() and not path.is_dir():
-        return path
-    if not path.exists() and (path.suffix in (".jsonl", ".json", ".txt", ".gz") or len(path.parts) > 1):
+    is_name = split_name(source) is not None or path.exists()
+    if not is_name and (path.suffix in (".jsonl", ".json", ".txt", ".gz") or len(path.parts) > 1):
         raise UsageError(
             "operators-unreadable", f"{source} cannot be read: there is no such file.", "Check the path."
         )
-    found = last_trace_of(source)
-    if found is None:
-        raise UsageError(
-            "no-operators-there",
-            f"{source} is no trace and has none.",
-            "Give the folder that luxmeter trace named at its end, a run that was traced, or a file.",
-        )
-    return found
+    trace = named_trace(source)
+    if trace is not None:
+        return trace
+    found = Named("run", path) if path.is_dir() else named(source)
+    held = results_of(found.path, "ops") if found.kind == "run" else []
+    if held or found.kind == "ops":
+        return held[-1].path if held else found.path
+    raise UsageError(
+        "no-operators-there",
+        f"{source} is no trace and has none.",
+        "Give a trace (RUN/trace, latest), a run that was traced, or a file.",
+    )
 
 
 def _save(found: Operators, out: Path) -> None:
@@ -106,6 +117,11 @@ def _save(found: Operators, out: Path) -> None:
             "operators-unwritable", f"{out} cannot be written: {error}.", "Give another place with -o."
         ) from error
     sys.stderr.write(f"{found!r} saved to {out}\n")
+
+
+def print_operators(found: Operators, *, as_json: bool) -> None:
+    """The table, or all of them for machines."""
+    (_print_json if as_json else _print_table)(found)
 
 
 def _print_table(found: Operators) -> None:
@@ -130,10 +146,7 @@ def _print_table(found: Operators) -> None:
     if len(found) > _SHOWN:
         sys.stdout.write(f"... and {len(found) - _SHOWN} more (all of them: --json or -o FILE)\n")
     sys.stdout.write(f"{_covered(found)}\n")
-    names = len({case.op for case in found})
-    sys.stdout.write(
-        f"{len(found)} operators of {names} names, {sum(case.count for case in found):,} calls\n"
-    )
+    sys.stdout.write(f"{found.title}\n")
 
 
 def _covered(found: Operators) -> str:

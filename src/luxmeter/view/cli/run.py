@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from luxmeter.errors import UsageError
 from luxmeter.experiment import ExperimentOptions
@@ -16,8 +18,9 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(
+        cls=_Command,
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-        epilog="Example: luxmeter run --tag baseline train.py --lr 0.1",
+        epilog="Example: luxmeter run --tag baseline --trace train.py --lr 0.1",
     )
     @takes(ExperimentOptions, "tags", "note", "watch", "output", "code", "system_s", "quiet")
     def run(
@@ -29,6 +32,12 @@ def register(app: typer.Typer) -> None:
         param: list[str] | None = typer.Option(
             None, "--param", metavar="NAME=VALUE", help="A parameter besides those on the command line."
         ),
+        trace: bool = typer.Option(
+            False,
+            "--trace",
+            help="Time every torch call too: RUN/trace. --trace='inside=true sample=10' chooses, as LUXMETER_TRACE.",
+        ),
+        trace_options: str = typer.Option("1", "--trace-options", hidden=True),
         given: Any = None,
     ) -> None:
         """Run a script and keep its run: parameters, code, environment, output, files, metrics, how it ended.
@@ -44,7 +53,44 @@ def register(app: typer.Typer) -> None:
             name=name or program_name(words, module), is_named=bool(name), module=module,
             params=_params(param or ()), options=given,
         )  # fmt: skip
-        become([program.__file__, *words], {**os.environ, program.VARIABLE: request.text()})
+        variables = _traced(trace_options, name=request.name) if trace else dict(os.environ)
+        become([program.__file__, *words], {**variables, program.VARIABLE: request.text()})
+
+
+class _Command(TyperCommand):
+    """Takes `--trace=OPTIONS` for `--trace --trace-options=OPTIONS`: the value of `--trace` may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As ever, with the options before the script spelled out."""
+        valued = {text for one in self.params for text in one.opts if not getattr(one, "is_flag", True)}
+        said: list[str] = []
+        rest = list(args)
+        while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
+            word = rest.pop(0)
+            name, equals, value = word.partition("=")
+            if name == "--trace" and equals:
+                said += ["--trace", f"--trace-options={value}"]
+                continue
+            said.append(word)
+            if word in valued and rest:
+                said.append(rest.pop(0))
+        return super().parse_args(ctx, [*said, *rest])
+
+
+def _traced(options: str, *, name: str) -> dict[str, str]:
+    """The variables of a program that is to be traced; what cannot be is refused before it runs."""
+    from luxmeter.view.cli.trace import check_frameworks, check_outputs
+    from luxmeter.view.startup import VARIABLE, environment, read_request, starts_by_itself
+
+    request = read_request(options, who="--trace")
+    if request is None:
+        return dict(os.environ)
+    request = replace(request, strict=True, name=request.name or name)
+    check_outputs(request)
+    check_frameworks()
+    variables = environment(request, os.environ)
+    # The variable alone where it is enough: a path of ours would be part of what the run says it ran in.
+    return {**os.environ, VARIABLE: variables[VARIABLE]} if starts_by_itself() else variables
 
 
 def _params(given: list[str] | tuple[()]) -> dict[str, Any]:

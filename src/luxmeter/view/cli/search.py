@@ -39,12 +39,18 @@ def register(app: typer.Typer) -> None:
         se: bool = typer.Option(False, "--se", help="Build all residual blocks with squeeze and excitation."),
         score: str = typer.Option("zen", help="zen, naswot, synflow or grad_norm."),
         seed: int = typer.Option(0, help="All randomness comes from it."),
-        resume: str = typer.Option("", help="Go on with a search: a run, or the file of its state."),
+        resume: str = typer.Option(
+            "", help="Go on with a search: a run, RUN/search, or the file of its state."
+        ),
+        into: str = typer.Option(
+            "", "--into", metavar="RUN", help="Put it into this run: RUN/search, no run of its own."
+        ),
         top: int = typer.Option(5, help="Candidates shown."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Change a structure step by step and keep what scores best within budgets. Ctrl-C stops; it can go on."""
         from luxmeter.model import plainnet
+        from luxmeter.view.named import into_run, run_for
 
         if resume:
             if start:
@@ -54,7 +60,9 @@ def register(app: typer.Typer) -> None:
                     "Give --resume or a structure, not both.",
                 )
             _refuse_changes(ctx)
-            result = plainnet.resume_search(_state_file(resume), generations=generations)
+            state = _state_file(resume)
+            with into_run(run_for(into)):
+                result = plainnet.resume_search(state, generations=generations)
         else:
             if not start:
                 raise UsageError(
@@ -63,23 +71,24 @@ def register(app: typer.Typer) -> None:
                     "Give a structure string, or --resume.",
                 )
             latency_s = None if latency_ms is None else latency_ms / 1e3
-            result = plainnet.search(
-                structure_text(start).strip(),
-                budget=plainnet.Budget(params=params, macs=macs, layers=layers, latency_s=latency_s),
-                options=plainnet.SearchOptions(
-                    population=population,
-                    generations=16 if generations is None else generations,
-                    input_size=numbers(input_size),
-                    num_classes=classes,
-                    use_se=se,
-                    score=score,
-                    seed=seed,
-                ),
-            )
-        _show(result, top=top, as_json=as_json)
+            with into_run(run_for(into)):
+                result = plainnet.search(
+                    structure_text(start).strip(),
+                    budget=plainnet.Budget(params=params, macs=macs, layers=layers, latency_s=latency_s),
+                    options=plainnet.SearchOptions(
+                        population=population,
+                        generations=16 if generations is None else generations,
+                        input_size=numbers(input_size),
+                        num_classes=classes,
+                        use_se=se,
+                        score=score,
+                        seed=seed,
+                    ),
+                )
+        show_search(result, top=top, as_json=as_json)
 
 
-_GOES_ON_WITH = ("start", "resume", "generations", "top", "as_json")
+_GOES_ON_WITH = ("start", "resume", "generations", "into", "top", "as_json")
 
 
 def _refuse_changes(ctx: typer.Context) -> None:
@@ -100,18 +109,19 @@ def _refuse_changes(ctx: typer.Context) -> None:
 
 
 def _state_file(reference: str) -> Path:
-    if Path(reference).is_file():
-        return Path(reference)
-    from luxmeter.store import Lab
+    from luxmeter.store import find_result, results_of
+    from luxmeter.view.named import named
 
-    lab = Lab.open(create=False)
-    try:
-        return lab.find(reference).file("search.json")
-    finally:
-        lab.close()
+    found = named(reference)
+    if found.run is None:
+        return found.path
+    if results_of(found.run.folder, "search"):
+        return find_result(found.run.folder, "search").path
+    return found.run.file("search.json")
 
 
-def _show(result: SearchResult, *, top: int, as_json: bool) -> None:
+def show_search(result: SearchResult, *, top: int, as_json: bool) -> None:
+    """The best of a search, or all of it for machines."""
     from luxmeter.render import NUMBER, Column, Table, print_json
 
     if as_json:

@@ -1,4 +1,4 @@
-"""`luxmeter show`: everything about one run, or a trace's table."""
+"""`luxmeter show`: everything about one run, or about what it holds: a trace, a benchmark, a model's cost."""
 
 from __future__ import annotations
 
@@ -8,39 +8,49 @@ from pathlib import Path
 
 import typer
 
+from luxmeter.errors import UsageError
+from luxmeter.files import read_json
+from luxmeter.render import one_line
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command(epilog="Example: luxmeter show latest; luxmeter show train-trace")
+    @app.command(
+        epilog="Example: luxmeter show latest; luxmeter show latest/trace; luxmeter show k3x7p/bench~1"
+    )
     def show(
         what: str = typer.Argument(
-            "latest", help="A run (id, name, tag, latest~1, path), a trace or a benchmark."
+            "latest",
+            help="A run (id, name, tag, latest~1, path), what it holds (RUN/trace, RUN/bench~1, RUN/model), a trace or a file.",
         ),
         log: bool = typer.Option(False, "--log", help="What the program printed, and nothing else."),
         system: bool = typer.Option(False, "--system", help="The machine's metrics too."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
-        """Show a run: how it was made, parameters, metrics with their curves, code, files, output."""
-        path = Path(what).expanduser()
-        if (path / "trace.json").is_file():
-            _show_trace(path, as_json)
-            return
-        if path.is_file() and path.suffix == ".json":
-            _show_benchmark(path, as_json)
-            return
-        from luxmeter.experiment import find_run
+        """Show a run: how it was made, parameters, metrics with their curves, results, code, files, output; or one of its results."""
         from luxmeter.render import plain, print_json
+        from luxmeter.view.named import named
         from luxmeter.view.text.run import write_page
 
-        run = find_run(what)
-        if log:
-            text = run.log_text
+        found = named(what)
+        if found.run is None:
+            if log or system:
+                raise UsageError(
+                    "show-run-only",
+                    f"{what} is no run, and {'--log' if log else '--system'} shows something of a run.",
+                    "Leave it out, or name the run.",
+                )
+            _SHOW[found.kind](found.path, as_json)
+        elif log:
+            text = found.run.log_text
             sys.stdout.write(plain(text) if sys.stdout.isatty() else text)
         elif as_json:
-            print_json(run.record())
+            print_json(found.run.record())
         else:
-            write_page(run, sys.stdout, width=shutil.get_terminal_size((100, 24)).columns, system=system)
+            write_page(
+                found.run, sys.stdout, width=shutil.get_terminal_size((100, 24)).columns, system=system
+            )
 
 
 def _show_trace(path: Path, as_json: bool) -> None:
@@ -59,3 +69,56 @@ def _show_benchmark(path: Path, as_json: bool) -> None:
         print_json(found.records())
     else:
         found.show()
+
+
+def _show_operators(path: Path, as_json: bool) -> None:
+    from luxmeter.operators import load_operators
+    from luxmeter.view.cli.ops import print_operators
+
+    print_operators(load_operators(path), as_json=as_json)
+
+
+def _show_model(path: Path, as_json: bool) -> None:
+    from luxmeter.model import load_cost
+    from luxmeter.render import print_json
+
+    found = load_cost(path)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        found.show()
+
+
+def _show_score(path: Path, as_json: bool) -> None:
+    from luxmeter.model import TITLES, load_score
+    from luxmeter.render import print_json
+
+    found, said = load_score(path), read_json(path)
+    if as_json:
+        print_json(said)
+        return
+    title = TITLES.get(said["score"], str(said["score"]))
+    sizes = "x".join(map(str, said["input_size"]))
+    mode = f"{found.mode}, " if found.mode else ""
+    sys.stdout.write(
+        f"{title:10}  {found.value:.2f} ± {found.precision:.2f} ({mode}{len(found.scores)} x {sizes}, seed {said['seed']})\n"
+        f"model       {one_line(str(said['model']))}\n"
+    )
+
+
+def _show_search(path: Path, as_json: bool) -> None:
+    from luxmeter.model import load_search
+    from luxmeter.view.cli.search import show_search
+
+    show_search(load_search(path), top=5, as_json=as_json)
+
+
+_SHOW = {
+    "trace": _show_trace,
+    "ops": _show_operators,
+    "bench": _show_benchmark,
+    "model": _show_model,
+    "zen": _show_score,
+    "search": _show_search,
+    "file": _show_benchmark,
+}

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command(
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-        epilog="Example: luxmeter trace -o calls.html train.py --epochs 1; later: luxmeter trace --from train-trace -o calls.csv",
+        epilog="Example: luxmeter trace -o calls.html train.py --epochs 1; later: luxmeter trace --from latest -o calls.csv",
     )
     @takes(Request, *_TAKEN)
     def trace(
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
         ),
         module: str = typer.Option("", "-m", metavar="MODULE", help="Run a module, as python -m does."),
         given: Any = None,
+        into: str = typer.Option("", "--into", metavar="RUN", help="Put the trace into this run: RUN/trace."),
         show_env: bool = typer.Option(
             False, "--env", help="Print the variables that trace any program started with them."
         ),
@@ -53,10 +54,13 @@ def register(app: typer.Typer) -> None:
         words = list(command or ())
         _check_options(words)
         # Lists in YAML files are read now, before anything runs.
-        started = {"strict": not show_env, "name": program_name(words, module)}
+        name = program_name(words, module) if words or module else ""
+        started = {"strict": not show_env, "name": name, "into": _run_folder(into)}
         request = make_request({**given, **started}, who="luxmeter trace")
         if saved:
-            _check_nothing_runs(given, words, module, show_env=show_env)
+            _check_nothing_runs(
+                {**given, **({"into": into} if into else {})}, words, module, show_env=show_env
+            )
             from luxmeter.view.saved_trace import show_saved
 
             show_saved(saved, request, window=window, depth=depth, by=by, as_json=as_json)
@@ -68,10 +72,9 @@ def register(app: typer.Typer) -> None:
                 "Trace first, then luxmeter trace --from FOLDER.",
             )
         program = checked_program(words, module) if (words or module) and not show_env else []
-        for out in request.outputs:  # refused before the script has run for an hour
-            check_trace_output(out, totals=request.totals)
+        check_outputs(request)
         if not show_env:  # those may be for another Python
-            _check_frameworks()
+            check_frameworks()
         if show_env:
             _print_variables(request)
         elif not program:
@@ -86,7 +89,27 @@ def register(app: typer.Typer) -> None:
             become(program, environment(request, os.environ))
 
 
-def _check_frameworks() -> None:
+def _run_folder(into: str) -> str:
+    if not into:
+        return ""
+    from luxmeter.experiment import find_run
+
+    return str(find_run(into).folder.absolute())
+
+
+def check_outputs(request: Request) -> None:
+    """Refuse what cannot be written before the script has run for an hour."""
+    if request.folder is not None and request.into:
+        raise UsageError(
+            "two-trace-folders",
+            f"The trace is to go to {request.folder} and into a run.",
+            "Leave out -o or --into; files (-o calls.html) go with both.",
+        )
+    for out in request.outputs:
+        check_trace_output(out, totals=request.totals)
+
+
+def check_frameworks() -> None:
     """Without torch and MindSpore no program could make a call that is timed."""
     if not has_torch():
         from luxmeter.calls import has_mindspore
@@ -96,7 +119,7 @@ def _check_frameworks() -> None:
 
 
 _OPTIONS = (*(f for each in declared(Request).values() for f in each.flags if each.name in _TAKEN),
-            "-m", "--env", "--from", "--window", "--depth", "--by", "--json", "--help")  # fmt: skip
+            "-m", "--into", "--env", "--from", "--window", "--depth", "--by", "--json", "--help")  # fmt: skip
 
 _CALLED = {
     "--every": "--sample",

@@ -40,11 +40,13 @@ def register(app: typer.Typer) -> None:
         ),
         classes: int | None = typer.Option(None, help="Count a classifier for this many classes."),
         se: bool = typer.Option(False, "--se", help="Build all residual blocks with squeeze and excitation."),
+        into: str = typer.Option("", "--into", metavar="RUN", help="Put the result into this run: RUN/zen."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """The Zen score of a network without training (or another cheap score), with its size and multiply-adds."""
-        from luxmeter.model import PlainNet
+        from luxmeter.model import TITLES, PlainNet
         from luxmeter.render import print_json
+        from luxmeter.view.named import into_run, run_for
 
         size = numbers(input_size)
         if ":" in structure and "(" not in structure:
@@ -58,7 +60,8 @@ def register(app: typer.Typer) -> None:
         else:
             net = PlainNet(structure_text(structure), num_classes=classes, use_se=se)
         given = {"mode": mode, "gamma": gamma}
-        found = _scored(net, score, size, seed, repeat, {k: v for k, v in given.items() if v is not None})
+        with into_run(run_for(into)):
+            found = _scored(net, score, size, seed, repeat, {k: v for k, v in given.items() if v is not None})
         facts = facts_of(net, size)
         if as_json:
             print_json(
@@ -77,20 +80,18 @@ def register(app: typer.Typer) -> None:
         how = f"{found.mode}, " if found.mode else ""
         images = f"{times} x {size[0]} images" if score != "synflow" else f"{times} x 1 image"
         sys.stdout.write(
-            f"{_TITLES[score]:10}  {found.value:.2f}{width} ({how}{images} of {size[2]}x{size[3]}, seed {seed})\n"
+            f"{TITLES[score]:10}  {found.value:.2f}{width} ({how}{images} of {size[2]}x{size[3]}, seed {seed})\n"
             f"parameters  {facts['params']:,}\n"
             f"MACs        {facts['macs']:,} (multiply-adds of one image; FLOPs are twice as many, and the element-wise work)\n"
         )
-
-
-_TITLES = {"zen": "Zen score", "naswot": "NASWOT", "synflow": "synflow", "grad_norm": "grad norm"}
 
 
 def _scored(
     net: nn.Module, score: str, size: tuple[int, ...], seed: int, repeat: int | None, of_zen: dict[str, Any]
 ) -> ZenScore:
     """The score of every repetition. Zen repeats by itself; the others are taken again with the next seed."""
-    from luxmeter.model import ZenScore, score_named, zen_score
+    from luxmeter.model import ZenScore, put_score, score_named, zen_score
+    from luxmeter.store import without_results
 
     if score == "zen":
         return zen_score(net, input_size=size, repeat=4 if repeat is None else repeat, seed=seed, **of_zen)
@@ -104,7 +105,9 @@ def _scored(
     times = 1 if repeat is None else repeat
     if times < 1:
         raise UsageError("zen-repeat", f"repeat is {times}.", "Ask for at least 1 repetition.")
-    return ZenScore(tuple(compute(net, input_size=size, seed=seed + turn) for turn in range(times)), "")
+    with without_results():
+        found = ZenScore(tuple(compute(net, input_size=size, seed=seed + turn) for turn in range(times)), "")
+    return put_score(score, found, net, size, seed)
 
 
 def numbers(text: str) -> tuple[int, ...]:

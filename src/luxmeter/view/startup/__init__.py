@@ -11,6 +11,7 @@ Child processes inherit the variable and join the trace of their parent.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -43,7 +44,8 @@ OFF = (
 class Request(TraceOptions):
     """What LUXMETER_TRACE asks for: the options of a trace, and what is said at its end."""
 
-    name: str = option("luxmeter", "The trace's name: its folder is NAME-trace, when none is given.")
+    name: str = option("", "What the trace is called; else as the program.")
+    into: str = option("", "The folder of a run to put the trace into.")
     top: int = option(20, "Rows of the table at the end.", check=at_least(1))
     coverage: bool = option(False, "Which callables are seen, which not, and why.")
     quiet: bool = option(False, "Say nothing at the end.")
@@ -56,14 +58,14 @@ class Request(TraceOptions):
         return json.dumps(said, separators=(",", ":")) if said else "1"
 
 
-def read_request(text: str) -> Request | None:
-    """`1`, a folder or file, or `inside=true sample=10 keep=calls.html`; None when it says no."""
+def read_request(text: str, *, who: str = VARIABLE) -> Request | None:
+    """`1`, a folder or file, or `inside=true sample=10 keep=calls.html`; None when `who` says no."""
     if text.strip().lower() in OFF:
         return None
     if text.strip().lower() in ("1", "yes", "on", "true"):
         return Request()
     if text.lstrip().startswith("{"):
-        return make_request(_settings_in(text), who=VARIABLE)
+        return make_request(_settings_in(text), who=who)
     known, found = declared(Request), dict[str, Any]()
     for part in shlex.split(text):
         name, equals, value = part.partition("=")
@@ -73,7 +75,7 @@ def read_request(text: str) -> Request | None:
             found.setdefault(name, []).append(value)
         else:
             found[name] = value if name in known and known[name].kind is str else parse(value)
-    return make_request(found, who=VARIABLE)
+    return make_request(found, who=who)
 
 
 def make_request(settings: Mapping[str, Any], *, who: str) -> Request:
@@ -140,6 +142,9 @@ def begin() -> None:
 def _begin(request: Request) -> None:
     if request.strict:
         exit_code.prepare()
+    atexit.register(
+        _speak
+    )  # this early, to be called late: what is said of the trace is no output of the program's run
     if any(name in sys.modules for name in _FRAMEWORKS):
         start_now(request)
         return
@@ -147,6 +152,12 @@ def _begin(request: Request) -> None:
 
     # A trace that has begun sees the other framework come by itself.
     call_after_import(lambda: start_now(request), *_FRAMEWORKS)
+
+
+def _speak() -> None:
+    life = sys.modules.get("luxmeter.view.startup.life")
+    if life is not None:
+        life.speak()
 
 
 def start_now(request: Request) -> None:

@@ -8,10 +8,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import IO
 
 from luxmeter import ranks
 from luxmeter.calls import (
@@ -22,12 +21,14 @@ from luxmeter.calls import (
     active,
     check_trace_output,
     export,
+    free_name,
     is_trace_file_name,
     start,
     start_in_child,
 )
 from luxmeter.errors import LuxmeterError, TraceError, UsageError
 from luxmeter.render import terminal_width
+from luxmeter.store import Lab, active_run, layout, runs_begun_here
 from luxmeter.view.script import end_as_interrupted
 from luxmeter.view.startup import PARENT, Request, exit_code, not_traced
 
@@ -68,21 +69,22 @@ def begin(request: Request) -> None:
     """Start a trace that ends, and speaks, when this process ends."""
     if active() is not None:
         return
+    request = replace(request, name=request.name or _program_name())
     for name in request.outputs:
         if is_trace_file_name(name):
             check_trace_output(name, totals=request.totals)
-    folder = request.folder if request.outputs else Path(f"{request.name}-trace")
+    folder = request.folder
     # Where a script changes its directory, the result still goes where it was asked for.
     wanted = [path.absolute() for path in request.files]
     was_there = folder is not None and folder.is_dir()
-    place = free_folder(folder).absolute() if folder else None
+    place = free_folder(folder).absolute() if folder else None if wanted else own_place(request)
     try:
         with _or_nothing():
             chosen = {f.name: getattr(request, f.name) for f in fields(TraceOptions)}
             trace = start(**{**chosen, "keep": place})
     except BaseException:
-        if folder is not None and place is not None:
-            _empty(place, keep=was_there and place == folder.absolute())
+        if place is not None:
+            _empty(place, keep=folder is not None and was_there and place == folder.absolute())
         raise
     trace.gives_way = True
     assert trace.folder is not None
@@ -94,22 +96,109 @@ def begin(request: Request) -> None:
         if os.getpid() != owner:
             return
         os.environ.pop(PARENT, None)
-        gave_way = not trace.running
-        stream = sys.__stderr__
-        try:
-            trace.stop()
-            if stream is not None:
-                if gave_way and not request.quiet:
-                    stream.write("luxmeter: the program started a trace of its own; this one ended there\n")
-                tell(trace, request, folder=folder, files=wanted, stream=stream)
-            if trace.trouble or any(p.end.get("trouble") for p in trace.result.recording.processes):
-                exit_code.fail()
-        except Exception as error:  # noqa: BLE001  (at exit nobody else would tell it)
-            sys.stderr.write(f"luxmeter: {error if isinstance(error, LuxmeterError) else repr(error)}\n")
-            exit_code.fail()
+        with _told():
+            _end(trace, request, keeps=place is not None, files=wanted)
         end_as_interrupted()
 
     atexit.register(end)  # after session's own: runs before it
+
+
+def _end(trace: Trace, request: Request, *, keeps: bool, files: list[Path]) -> None:
+    """Stop it and write its files, now: a temporary folder goes at exit. Where it goes and what is said comes last."""
+    said = [] if trace.running else ["luxmeter: the program started a trace of its own; this one ended there"]
+    trace.stop()
+    result = trace.result
+    ends = [process.end for process in result.recording.processes]
+    lost = any(end.get("trouble") or end.get("stats", {}).get("lost") for end in ends) or bool(trace.trouble)
+    if not result.recording.calls and not lost:
+        _leave_none(result.folder)
+        said.append("luxmeter: the program made no call that is timed: there is no trace")
+        _at_last.append(lambda: _say(said, request))
+        return
+    for path in files:
+        export.write(result, path)
+    table = (
+        "" if keeps else _table(result, request)
+    )  # while there is the folder; later, when stderr is the terminal's again
+    if trace.trouble or any(end.get("trouble") for end in ends):
+        exit_code.fail()
+
+    def last() -> None:
+        said.append(f"\n{table or _table(result, request)}")
+        if request.coverage:
+            said.append(str(trace.coverage()))
+        folder = result.folder if request.outputs else into_its_run(result.folder, request.name)
+        kept = [_where(folder)] if keeps or folder.parent.name == layout.CALLS else []
+        _say([*said, *(f"luxmeter: the trace is in {at}" for at in (*kept, *map(_near, files)))], request)
+
+    _at_last.append(last)
+
+
+def _table(result: TraceResult, request: Request) -> str:
+    width = terminal_width(sys.__stderr__) if sys.__stderr__ is not None else None
+    return result.text(top=request.top, width=width)
+
+
+_at_last: list[Callable[[], None]] = []
+
+
+def speak() -> None:
+    """When all else has ended, the program's run too: put the trace into that run, and say what there is to say."""
+    while _at_last:
+        with _told():
+            _at_last.pop(0)()
+        end_as_interrupted()
+
+
+def _say(lines: list[str], request: Request) -> None:
+    if sys.__stderr__ is not None and not request.quiet:
+        sys.__stderr__.write("".join(f"{line}\n" for line in lines))
+        sys.__stderr__.flush()
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """At exit nobody else would tell what goes wrong."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        sys.stderr.write(f"luxmeter: {error if isinstance(error, LuxmeterError) else repr(error)}\n")
+        exit_code.fail()
+
+
+def own_place(request: Request) -> Path:
+    """Where a trace goes that was asked to go nowhere else: into the run it is for or made in, or into the lab."""
+    run = Path(request.into) if request.into else None
+    if run is None:
+        active_one = active_run()
+        run = active_one.folder if active_one is not None else None
+    return free_name(run, request.name, ranks.place()) if run is not None else Lab.open().new_trace()
+
+
+def into_its_run(folder: Path, name: str) -> Path:
+    """Put the trace of a program that has made one run into that run, any other stays in the lab; where it is then."""
+    runs = runs_begun_here()
+    if folder.parent.name != layout.TRACES or len(runs) != 1:
+        return folder
+    target = free_name(runs[0], name, ranks.place())
+    target.parent.mkdir(exist_ok=True)
+    shutil.move(folder, target)
+    return target
+
+
+def _leave_none(folder: Path) -> None:
+    """Remove a trace without a call: the program died before the first, or makes none."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.parent.name == layout.CALLS:
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()
+
+
+def _program_name() -> str:
+    """What the running program is called."""
+    script = Path(sys.argv[0] if sys.argv else "")
+    name = script.absolute().parent.name if script.stem == "__main__" else script.stem
+    return name if name.strip("-.") and name not in ("-c", "-m") else "trace"
 
 
 @contextlib.contextmanager
@@ -125,21 +214,14 @@ def _or_nothing() -> Iterator[None]:
         raise
 
 
-def tell(
-    trace: Trace | TraceResult, request: Request, *, folder: Path | None, files: list[Path], stream: IO[str]
-) -> None:
-    """The hottest calls, what was written, and where."""
-    result = trace.result if isinstance(trace, Trace) else trace
-    for path in files:
-        export.write(result, path)
-    if request.quiet:
-        return
-    stream.write(f"\n{result.text(top=request.top, width=terminal_width(stream))}\n")
-    if request.coverage and isinstance(trace, Trace):
-        stream.write(f"{trace.coverage()}\n")
-    for path in ([result.folder] if folder is not None else []) + files:
-        stream.write(f"luxmeter: the trace is in {_near(path)}\n")
-    stream.flush()
+def _where(folder: Path) -> str:
+    """Where a trace lies, and how it is called there."""
+    if folder.parent.name == layout.CALLS:
+        run = folder.parents[1].name
+        return f"run {run} (luxmeter show {run}/trace)"
+    if folder.parent.name == layout.TRACES:
+        return f"{_near(folder)} (luxmeter show latest/trace)"
+    return _near(folder)
 
 
 def free_folder(folder: Path) -> Path:

@@ -14,7 +14,7 @@ _MOST_FILES, _MOST_LINES = 20, 10
 
 
 def write_page(run: Run, out: IO[str], *, width: int = 100, system: bool = False) -> None:
-    """Identity, parameters, metrics with their curves, code, files, the end of the output."""
+    """Identity, parameters, metrics with their curves, results, code, files, the end of the output."""
     _head(run, out)
     params = flatten(dict(run.params))
     if params:
@@ -23,6 +23,7 @@ def write_page(run: Run, out: IO[str], *, width: int = 100, system: bool = False
         for key, value in params.items():
             out.write(f"  {one_line(key):{broad}}  {value_text(value)}\n")
     _metrics(run, out, width=width, system=system)
+    _results(run, out)
     _code(run, out)
     _files(run, out)
     _output(run, out)
@@ -96,6 +97,17 @@ def _metrics(run: Run, out: IO[str], *, width: int, system: bool) -> None:
     hidden = len(metrics) - len(shown)
     if hidden:
         out.write(f"and {hidden} of the machine: --system shows them\n")
+
+
+def _results(run: Run, out: IO[str]) -> None:
+    found = run.results()
+    if not found:
+        return
+    out.write("\nresults\n")
+    broad = max(len(result.name) for result in found)
+    for result in found:
+        out.write(f"  {result.name:{broad}}  {one_line(result.title)}\n")
+    out.write(f"  (luxmeter show {run.id}/{found[0].name} shows one)\n")
 
 
 def _code(run: Run, out: IO[str]) -> None:

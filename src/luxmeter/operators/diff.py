@@ -137,7 +137,7 @@ def diff_benchmarks(
 def diff_benchmark_files(a: str | Path, b: str | Path, *, smallest: float = 0.02) -> BenchDiff:
     """`diff_benchmarks` for two files that `BenchResult.to_json` or `to_parquet` wrote."""
     first, second = load_benchmark(a), load_benchmark(b)
-    names = (Path(a).stem, Path(b).stem) if Path(a).stem != Path(b).stem else (str(a), str(b))
+    names = (Path(a).stem, Path(b).stem) if Path(a).stem != Path(b).stem else ("A", "B")
     return diff_benchmarks(first, second, smallest=smallest, names=names)
 
 

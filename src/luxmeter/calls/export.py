@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,14 @@ from luxmeter.errors import TraceError, UsageError, suggestion
 if TYPE_CHECKING:
     import pandas as pd
 
-    from luxmeter.calls.session import Trace
+
+class HasResult(Protocol):
+    """A Trace: what it has recorded until now."""
+
+    @property
+    def result(self) -> TraceResult:
+        """All of it."""
+
 
 WHAT = ("calls", *BY)
 _ROWWISE = ("csv", "json", "parquet")
@@ -36,7 +43,7 @@ _ROWS = 65_536  # at a time: a file of any length needs little memory
 
 
 def write(
-    trace: Trace | TraceResult,
+    trace: HasResult | TraceResult,
     path: str | Path,
     *,
     format: str | None = None,
@@ -99,7 +106,7 @@ def _new_file(target: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def arrow(trace: Trace | TraceResult, what: str = "calls", *, window: Window | None = None) -> pa.Table:
+def arrow(trace: HasResult | TraceResult, what: str = "calls", *, window: Window | None = None) -> pa.Table:
     """Every call with its signature in words, or the table by `what`, as an Arrow table."""
     check_what("parquet", what)
     result = in_window(_result(trace), window)
@@ -130,7 +137,9 @@ _ROW_SCHEMA = pa.schema(
 )  # fmt: skip
 
 
-def frame(trace: Trace | TraceResult, what: str = "calls", *, window: Window | None = None) -> pd.DataFrame:
+def frame(
+    trace: HasResult | TraceResult, what: str = "calls", *, window: Window | None = None
+) -> pd.DataFrame:
     """The same as a pandas DataFrame."""
     from luxmeter.errors import MissingExtraError
 
@@ -264,5 +273,5 @@ def collapsed(tree: CallTree) -> Iterator[str]:
         yield from walk(child, ())
 
 
-def _result(trace: Trace | TraceResult) -> TraceResult:
+def _result(trace: HasResult | TraceResult) -> TraceResult:
     return trace if isinstance(trace, TraceResult) else trace.result

@@ -199,7 +199,7 @@ class Lab:
         """A trace: `latest`, `latest~1` of all in the lab; of those in no run, by id, its beginning, or name."""
         from luxmeter.store.names import find_trace
 
-        return find_trace(self, reference)
+        return find_trace(self.folder, self.traces, reference)
 
     # -- upkeep ---------------------------------------------------------------------------------------------------
 

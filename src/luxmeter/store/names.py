@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from luxmeter.errors import StoreError, suggestion
 from luxmeter.files import read_json
@@ -17,9 +17,6 @@ from luxmeter.store import layout
 from luxmeter.store.catalog import Catalog
 from luxmeter.store.results import Result
 from luxmeter.store.run import Run
-
-if TYPE_CHECKING:
-    from luxmeter.store.lab import Lab
 
 _BACK = re.compile(r"(?P<what>.+)~(?P<n>[0-9]+)")
 
@@ -72,11 +69,11 @@ def find_folder(lab_folder: Path, catalog: Catalog, reference: str) -> Path:
     )
 
 
-def find_trace(lab: Lab, reference: str) -> Result:
-    """The trace that `reference` names in this lab; StoreError if there is none."""
+def find_trace(lab_folder: Path, listed: Callable[..., list[Result]], reference: str) -> Result:
+    """The trace that `reference` names among those of this lab (Lab.traces); StoreError if there is none."""
     back = _BACK.fullmatch(reference)
     what, number = (back["what"], int(back["n"])) if back else (reference, 0)
-    traces = lab.traces(of_runs=what == "latest")
+    traces = listed(of_runs=what == "latest")
     if what == "latest":
         found = traces
     else:
@@ -91,7 +88,7 @@ def find_trace(lab: Lab, reference: str) -> Result:
         return found[-1 - number]
     raise StoreError(
         "trace-not-found",
-        f"There is no trace {reference!r} in {lab.folder}"
+        f"There is no trace {reference!r} in {lab_folder}"
         + (f": it holds {len(found)} of {what!r}." if found else "."),
         "Make one with luxmeter trace script.py, or luxmeter run --trace script.py.",
     )

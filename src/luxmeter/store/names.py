@@ -6,6 +6,7 @@ named alike; where a trace is asked for, `latest` is the last one of the lab, wh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -98,8 +99,10 @@ def find_trace(lab: Lab, reference: str) -> Result:
 
 
 def _name_of(trace: Result) -> str:
-    said = read_json(trace.folder / "trace.json")
-    return str(said.get("name", "")) if isinstance(said, dict) else ""
+    with contextlib.suppress(StoreError):  # damaged: it can be named by its id
+        said = read_json(trace.folder / "trace.json")
+        return str(said.get("name", "")) if isinstance(said, dict) else ""
+    return ""
 
 
 def _at_path(reference: str) -> Path:

@@ -201,3 +201,11 @@ def test_users_come_through_the_doors() -> None:
         if "." in module and not module.startswith(ALSO_FOR_USERS)
     }
     assert len(pages) > 20 and deep == set()
+
+
+def test_the_walks_name_files_that_are_there() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    walks = page.partition("## Five walks")[2].partition("\n## ")[0].strip().split("\n\n")[1:]
+    named = [re.findall(r"`([a-z_/]+(?:\.py|\.c|/))`", walk) for walk in walks]
+    assert len(walks) == 5 and all(len(files) >= 9 for files in named)
+    assert [file for files in named for file in files if not (SOURCE / file).exists()] == []

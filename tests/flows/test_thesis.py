@@ -241,11 +241,19 @@ def test_what_is_measured_inside_an_experiment_lands_there() -> None:
     assert after.run.results() == [] and after.run.trace is None and after.run.bench is None
 
 
+def test_a_lab_that_cannot_be_written_is_told_before_the_script_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("s.py").write_text("open('ran', 'w')")
+    monkeypatch.setenv("LUXMETER_HOME", "/proc/nothing/here")
+    with pytest.raises(StoreError, match="lab-not-writable"):
+        luxmeter("trace", "s.py")
+    assert not Path("ran").exists()
+
+
 def test_the_options_of_run_trace_are_checked_before_anything_runs(project: Path) -> None:
     Path("s.py").write_text("open('ran', 'w')")
     for text, slug in (
         ("insde=1", "unknown-trace-variable"),
-        ("every=0", "bad-trace-variable"),
+        ("sample=0", "bad-trace-variable"),
         ("keep=x.htm", "unknown-trace-format"),
     ):
         with pytest.raises(UsageError, match=slug):

@@ -166,3 +166,19 @@ def test_links_and_strange_names_are_no_results(run: RunWriter, tmp_path: Path) 
     path.unlink()
     path.symlink_to(outside)
     assert results_of(run.folder, "bench")[0].title.startswith("cannot be read")
+
+
+def test_a_damaged_trace_hides_no_other(run: RunWriter) -> None:
+    calls = run.folder / "calls"
+    for name, text in (("a", '{"started_at": 1e999}'), ("b", "{"), ("c", "[]"), ("d", '{"started_at": 5.5}')):
+        (calls / name).mkdir(parents=True)
+        (calls / name / "trace.json").write_text(text)
+    (calls / "d" / "rank0-1").mkdir()
+    (calls / "d" / "rank0-1" / "events").mkdir()
+    (calls / "d" / "rank0-1" / "events" / "0000.parquet").write_bytes(b"PAR1 and nothing")
+    found = Run(run.folder).results("trace")
+    assert [result.folder.name for result in found] == ["a", "b", "c", "d"] and found[
+        -1
+    ].made_ns == 5_500_000_000
+    assert found[-1].title.startswith("cannot be read") and found[0].title == "0 calls"
+    run.finish()

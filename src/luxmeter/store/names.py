@@ -6,6 +6,7 @@ named alike; where a trace is asked for, `latest` is the last one of the lab, wh
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -95,8 +96,10 @@ def find_trace(lab_folder: Path, listed: Callable[..., list[Result]], reference:
 
 
 def _name_of(trace: Result) -> str:
-    said = read_json(trace.folder / "trace.json")
-    return str(said.get("name", "")) if isinstance(said, dict) else ""
+    with contextlib.suppress(StoreError):  # damaged: it can be named by its id
+        said = read_json(trace.folder / "trace.json")
+        return str(said.get("name", "")) if isinstance(said, dict) else ""
+    return ""
 
 
 def _at_path(reference: str) -> Path:

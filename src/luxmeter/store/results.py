@@ -75,7 +75,12 @@ class Result:
     @cached_property
     def title(self) -> str:
         """What it says in a line."""
-        return self.said or str(by_name("trace title")(self.path))
+        if self.said:
+            return self.said
+        try:
+            return str(by_name("trace title")(self.path))
+        except Exception as error:  # noqa: BLE001 - a trace that is damaged, in whatever way, hides nothing else of its run
+            return f"cannot be read: {error}"
 
     def load(self) -> Any:
         """The result itself: a TraceResult, Operators, a BenchResult, ModelCost, ZenScore or SearchResult."""
@@ -113,11 +118,17 @@ def traces_in(folder: Path) -> list[Result]:
     """The traces in a folder that holds one in each of its folders, in the order they were begun."""
     found = []
     for head in folder.glob("*/trace.json"):
-        said = read_json(head) if not head.parent.is_symlink() else None
-        began = said.get("started_at") if isinstance(said, dict) else None
-        if isinstance(began, float | int) and not isinstance(began, bool):
-            found.append(Result("trace", head.parent, int(began * 1e9)))
+        if not head.parent.is_symlink():
+            found.append(Result("trace", head.parent, _began_ns(head)))
     return sorted(found, key=lambda result: (result.made_ns, result.folder.name))
+
+
+def _began_ns(head: Path) -> int:
+    """When a trace was begun, as it says itself; 0 if it does not."""
+    try:
+        return int(read_json(head)["started_at"] * 1e9)
+    except (LuxmeterError, OSError, ValueError, TypeError, KeyError, OverflowError):
+        return 0
 
 
 def split_name(reference: str) -> tuple[str, str, int] | None:

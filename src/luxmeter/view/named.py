@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from luxmeter.store import (
 )
 
 _LATEST = re.compile(r"latest(?:~([0-9]+))?")
+_SAID = {"ops": "luxmeter operators", "model": "luxmeter.model_cost", "zen": "luxmeter.score"}
 _NOT_THERE = ("run-not-found", "no-runs-yet", "not-a-run", "no-lab")
 
 
@@ -138,14 +138,6 @@ def _kind_of(path: Path) -> str:
     """The kind of a file by what it says of itself."""
     if path.suffix not in (".json", ".jsonl"):
         return "file"
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        if path.suffix == ".jsonl":
-            with path.open(encoding="utf-8") as file:
-                return (
-                    "ops"
-                    if json.loads(file.readline(1 << 16)).get("what") == "luxmeter operators"
-                    else "file"
-                )
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return {"luxmeter.model_cost": "model", "luxmeter.score": "zen"}.get(said.get("format"), "file")
-    return "file"
+    with path.open(encoding="utf-8", errors="replace") as file:
+        begins = file.read(200)
+    return next((kind for kind, said in _SAID.items() if f'"{said}"' in begins), "file")

@@ -73,6 +73,8 @@ def register(app: typer.Typer) -> None:
             )
         program = checked_program(words, module) if (words or module) and not show_env else []
         check_outputs(request)
+        if program and not request.outputs and not request.into:
+            _check_lab()
         if not show_env:  # those may be for another Python
             check_frameworks()
         if show_env:
@@ -107,6 +109,13 @@ def check_outputs(request: Request) -> None:
         )
     for out in request.outputs:
         check_trace_output(out, totals=request.totals)
+
+
+def _check_lab() -> None:
+    """A trace that is to go nowhere else may go into the lab."""
+    from luxmeter.store import Lab, layout
+
+    check_trace_output(str(Lab.open().folder / layout.TRACES / "new"))
 
 
 def check_frameworks() -> None:

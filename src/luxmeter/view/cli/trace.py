@@ -17,7 +17,7 @@ from luxmeter.view.options import takes
 from luxmeter.view.script import become, checked_program, program_name
 from luxmeter.view.startup import Request, environment, make_request, starts_by_itself
 
-_TAKEN = ("inside", "sync", "sample", "only", "skip", "totals", "coverage", "keep", "top")
+_TAKEN = ("inside", "sync", "sample", "only", "skip", "totals", "coverage", "keep", "into", "top")
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,6 @@ def register(app: typer.Typer) -> None:
         ),
         module: str = typer.Option("", "-m", metavar="MODULE", help="Run a module, as python -m does."),
         given: Any = None,
-        into: str = typer.Option("", "--into", metavar="RUN", help="Put the trace into this run: RUN/trace."),
         show_env: bool = typer.Option(
             False, "--env", help="Print the variables that trace any program started with them."
         ),
@@ -55,12 +54,10 @@ def register(app: typer.Typer) -> None:
         _check_options(words)
         # Lists in YAML files are read now, before anything runs.
         name = program_name(words, module) if words or module else ""
-        started = {"strict": not show_env, "name": name, "into": _run_folder(into)}
+        started = {"strict": not show_env, "name": name, "into": _run_folder(given.get("into", ""))}
         request = make_request({**given, **started}, who="luxmeter trace")
         if saved:
-            _check_nothing_runs(
-                {**given, **({"into": into} if into else {})}, words, module, show_env=show_env
-            )
+            _check_nothing_runs(given, words, module, show_env=show_env)
             from luxmeter.view.saved_trace import show_saved
 
             show_saved(saved, request, window=window, depth=depth, by=by, as_json=as_json)
@@ -128,7 +125,7 @@ def check_frameworks() -> None:
 
 
 _OPTIONS = (*(f for each in declared(Request).values() for f in each.flags if each.name in _TAKEN),
-            "-m", "--into", "--env", "--from", "--window", "--depth", "--by", "--json", "--help")  # fmt: skip
+            "-m", "--env", "--from", "--window", "--depth", "--by", "--json", "--help")  # fmt: skip
 
 _CALLED = {
     "--every": "--sample",

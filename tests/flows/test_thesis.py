@@ -20,6 +20,7 @@ from luxmeter.model import PlainNet, naswot_score, plainnet, zen_score
 from luxmeter.store import Lab, Run
 from luxmeter.view.cli import build_app
 
+ONE_CORE = "what lands in a run is the same, whichever core recorded it"
 TRAIN = """
 import sys
 import torch

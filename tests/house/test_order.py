@@ -21,6 +21,12 @@ FILES = sorted(SOURCE.rglob("*.py"))
 TYPES_FROM_THE_RIGHT = {
     ("luxmeter.calls.result", "luxmeter.operators.Operators"),
     ("luxmeter.calls.session", "luxmeter.operators.Operators"),
+    ("luxmeter.store.results", "luxmeter.calls.TraceResult"),
+    ("luxmeter.store.results", "luxmeter.model.ModelCost"),
+    ("luxmeter.store.results", "luxmeter.model.SearchResult"),
+    ("luxmeter.store.results", "luxmeter.model.ZenScore"),
+    ("luxmeter.store.results", "luxmeter.operators.BenchResult"),
+    ("luxmeter.store.results", "luxmeter.operators.Operators"),
     ("luxmeter.store.run", "luxmeter.calls.TraceResult"),
     ("luxmeter.store.run", "luxmeter.model.ModelCost"),
     ("luxmeter.store.run", "luxmeter.operators.BenchResult"),

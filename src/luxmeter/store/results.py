@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from luxmeter import ranks
 from luxmeter.by_name import by_name
@@ -31,6 +31,11 @@ from luxmeter.files import make_below, read_json, write_json
 from luxmeter.store import layout
 from luxmeter.store.active import active_run
 from luxmeter.store.checked import damaged
+
+if TYPE_CHECKING:
+    from luxmeter.calls import TraceResult
+    from luxmeter.model import ModelCost, SearchResult, ZenScore
+    from luxmeter.operators import BenchResult, Operators
 
 FORMAT = 1
 KINDS = ("trace", "ops", "bench", "model", "zen", "search")  # in the order they are shown
@@ -82,11 +87,13 @@ class Result:
         except Exception as error:  # noqa: BLE001 - a trace that is damaged, in whatever way, hides nothing else of its run
             return f"cannot be read: {error}"
 
-    def load(self) -> Any:
-        """The result itself: a TraceResult, Operators, a BenchResult, ModelCost, ZenScore or SearchResult."""
+    def load(self) -> TraceResult | Operators | BenchResult | ModelCost | ZenScore | SearchResult:
+        """The result itself, by its kind."""
         if self.trouble is not None:
             raise self.trouble
-        return _LOAD[self.kind]()(self.path)
+        found: TraceResult | Operators | BenchResult | ModelCost | ZenScore | SearchResult
+        found = _LOAD[self.kind]()(self.path)
+        return found
 
     def record(self) -> dict[str, Any]:
         """As plain values."""

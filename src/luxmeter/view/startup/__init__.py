@@ -45,9 +45,7 @@ class Request(TraceOptions):
     """What LUXMETER_TRACE asks for: the options of a trace, and what is said at its end."""
 
     name: str = option("", "What the trace is called; else as the program.")
-    into: str = option(  # the folder of one: which run a name means is settled before the program starts
-        "", "Put the trace into this run: RUN/trace.", metavar="RUN"
-    )
+    into: str = option("", "Put the trace into this run: RUN/trace.", metavar="RUN")
     top: int = option(20, "Rows of the table at the end.", check=at_least(1))
     coverage: bool = option(False, "Which callables are seen, which not, and why.")
     quiet: bool = option(False, "Say nothing at the end.")

@@ -168,11 +168,12 @@ def _told() -> Iterator[None]:
 
 def own_place(request: Request) -> Path:
     """Where a trace goes that was asked to go nowhere else: into the run it is for or made in, or into the lab."""
-    run = Path(request.into) if request.into else None
-    if run is None:
-        active_one = active_run()
-        run = active_one.folder if active_one is not None else None
-    return free_name(run, request.name, ranks.place()) if run is not None else Lab.open().new_trace()
+    if request.into:
+        from luxmeter.experiment import find_run
+
+        return free_name(find_run(request.into).folder, request.name, ranks.place())
+    run = active_run()
+    return free_name(run.folder, request.name, ranks.place()) if run is not None else Lab.open().new_trace()
 
 
 def into_its_run(folder: Path, name: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,20 @@ import pytest
 
 pytest.importorskip("IPython")
 from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setattr(builtins, "display", None, raising=False)  # which a shell leaves there
     InteractiveShell.clear_instance()
-    made = InteractiveShell.instance(history_length=0)
-    made.history_manager.enabled = False
+    config = Config()
+    config.HistoryManager.enabled = False  # its thread would stay
+    made = InteractiveShell.instance(history_length=0, config=config)
     made.run_line_magic("load_ext", "luxmeter")
     made.run_cell("import torch\nx = torch.ones(3)")
     yield made
-    made.history_manager.end_session()
     InteractiveShell.clear_instance()
 
 

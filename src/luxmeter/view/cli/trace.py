@@ -17,7 +17,7 @@ from luxmeter.view.options import takes
 from luxmeter.view.script import become, checked_program, program_name
 from luxmeter.view.startup import Request, environment, make_request, starts_by_itself
 
-_TAKEN = ("inside", "sync", "sample", "only", "skip", "totals", "coverage", "keep", "into", "top")
+_TAKEN = ("inside", "sync", "sample", "only", "skip", "totals", "coverage", "keep", "top", "into")
 
 
 def register(app: typer.Typer) -> None:

@@ -101,7 +101,11 @@ def _bindings() -> dict[str, dict[str, Any]]:
     """Where tracing, experiments and commands put something in the place of something -> name -> value there."""
     found: dict[str, dict[str, Any]] = {
         "sys": {"excepthook": sys.excepthook, "displayhook": sys.displayhook},
-        "sys.meta_path": {str(at): finder for at, finder in enumerate(sys.meta_path)},
+        "sys.meta_path": {  # other packages put finders there when they are imported, and leave them (absl, six)
+            f"{type(finder).__qualname__} at {id(finder)}": finder
+            for finder in sys.meta_path
+            if type(finder).__module__.startswith("luxmeter")
+        },
         "signal": {number.name: signal.getsignal(number) for number in _SIGNALS},
     }
     for place in _NAMESPACES:

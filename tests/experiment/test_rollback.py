@@ -196,14 +196,14 @@ def test_a_change_in_the_last_moment_is_not_lost(lab: Lab, monkeypatch: pytest.M
     git("add", ".")
     git("commit", "-qm", "first")
     run = make_run(lab, code={"a.py": "new a\n"})
-    real = rollback.saved_where
+    real = rollback._saved_where
 
     def slow(*args: object, **kwargs: object) -> dict[str, str]:
         found = real(*args, **kwargs)  # type: ignore[arg-type]
         Path("a.py").write_text("typed just now\n")
         return found
 
-    monkeypatch.setattr(rollback, "saved_where", slow)
+    monkeypatch.setattr(rollback, "_saved_where", slow)
     with pytest.raises(StoreError, match="changed-meanwhile"):
         roll_back(run)
     assert Path("a.py").read_text() == "typed just now\n"

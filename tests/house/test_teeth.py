@@ -161,7 +161,8 @@ def test_what_stays_patched_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fork", len)
     monkeypatch.setattr(multiprocessing.spawn, "get_preparation_data", len)
     monkeypatch.setattr(sys, "excepthook", len)
-    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])
+    ours = type("Planted", (), {"__module__": "luxmeter.planted"})()
+    monkeypatch.setattr(sys, "meta_path", [ours, *sys.meta_path])
     handler = signal.signal(signal.SIGTERM, lambda *_: None)
     found = residue.faults(before)
     signal.signal(signal.SIGTERM, handler)
@@ -169,7 +170,7 @@ def test_what_stays_patched_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     patched = {line.removeprefix("not as it was: ") for line in found}
     assert patched >= {
         "torch.relu", "torch:Tensor.added", "torch.nn.functional.relu", "os.fork", "sys.excepthook", "signal.SIGTERM",
-        "multiprocessing.spawn.get_preparation_data", "sys.meta_path.0",
+        "multiprocessing.spawn.get_preparation_data", f"sys.meta_path.Planted at {id(ours)}",
     }  # fmt: skip
     assert not residue.faults(before)
 

@@ -31,6 +31,7 @@ PATCHES = {
 # Temporary files of others that come once in a process -> why.
 TEMPORARY = {
     "pymp-*": "multiprocessing's sockets, removed at the end of the process that made them",
+    "pytest-of-*": "of a pytest that a test starts: its last folders stay to be looked at",
 }
 _NAMESPACES = (
     "builtins", "os", "subprocess", "multiprocessing.spawn", "multiprocessing.process:BaseProcess",

@@ -31,6 +31,8 @@ PATCHES = {
 # Temporary files of others that come once in a process -> why.
 TEMPORARY = {
     "pymp-*": "multiprocessing's sockets, removed at the end of the process that made them",
+    "torchinductor_*": "what Inductor compiled, kept for the next time",
+    ".ses": "ONNX Runtime's, of each session",
     "pytest-of-*": "of a pytest that a test starts: its last folders stay to be looked at",
 }
 _NAMESPACES = (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,13 @@ ONE_CORE = "where a trace lies, not what it records"
 
 
 @pytest.fixture
-def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "temp"
+def temp(temporary_files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = temporary_files / "t"  # short: the fork server's socket lies below it
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
+    yield folder
+    shutil.rmtree(folder)
 
 
 def script(code: str, tmp_path: Path, *, expect: int = 0) -> str:

@@ -52,13 +52,13 @@ def test_dir_and_unknown_names() -> None:
 
 
 @pytest.mark.parametrize("path", [p for p in EXAMPLES if p.name != "demo.py"], ids=lambda p: p.stem)
-def test_example_runs(path: Path, tmp_path: Path) -> None:
+def test_example_runs(path: Path, tmp_path: Path, temporary_files: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= 60, f"{path.name} has {lines} lines"
     script = Path(
         shutil.copy(path, tmp_path)
     )  # not in the repository: some keep a snapshot of the code around them
-    temporary = tmp_path / "temporary"  # an example may leave its own things there, for a reader to look at
+    temporary = temporary_files / "t"  # short: sockets of workers lie below it
     temporary.mkdir()
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
@@ -66,6 +66,7 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(temporary.glob("luxmeter-*"))
+    shutil.rmtree(temporary)  # an example may leave its own things there, for a reader to look at
 
 
 def test_a_mistyped_name_gets_a_suggestion() -> None:

@@ -87,13 +87,21 @@ def _left(folder: Path) -> list[Path]:
     )
 
 
+def _of_inductor() -> set[threading.Thread]:
+    """The threads that Inductor compiles in: they come at the first compilation that no cache has, and stay."""
+    loaded = sys.modules.get("torch._inductor.async_compile")
+    return set() if loaded is None else set(loaded.AsyncCompile.pool()._threads)
+
+
 def _threads_left(before: frozenset[threading.Thread], patience_s: float) -> list[str]:
     deadline = time.monotonic() + patience_s
     while True:
         left = [
             thread.name
             for thread in threading.enumerate()
-            if thread not in before and not any(fnmatch.fnmatch(thread.name, known) for known in THREADS)
+            if thread not in before
+            and thread not in _of_inductor()
+            and not any(fnmatch.fnmatch(thread.name, known) for known in THREADS)
         ]
         if not left or time.monotonic() > deadline:
             return left

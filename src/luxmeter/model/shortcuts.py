@@ -4,10 +4,9 @@ torch's own shape functions for these are written in Python and take up to 5 ms 
 Each answers only for plain dense arguments and gives None for anything else, so that torch is asked.
 The form of a result is (0, shape, stride, dtype), of several ("several", (form or None, ...)).
 
-What they are needed for is the first analysis of a model; the next finds every form in the counter's memory. Measured in
-turns, medians of processor time, with these rules and with the corrections alone (`_embedding`, `_grouped_mm`,
-`_attention_backward`): ResNet-50 22 and 48 ms, its training step too 74 and 269 ms, MobileNetV3 65 and 144 ms, twelve small
-networks as a search meets them 79 and 236 ms. Rules for other operators (products, sums, softmax, copies) saved nothing.
+What they are needed for is the first analysis of a model, which takes two to three times as long with the corrections
+alone (`_embedding`, `_grouped_mm`, `_attention_backward`); the next finds every form in the counter's memory. Rules for other
+operators (products, sums, softmax, copies) saved nothing.
 """
 
 from __future__ import annotations

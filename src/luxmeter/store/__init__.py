@@ -46,15 +46,12 @@ if TYPE_CHECKING:
     from luxmeter.store.results import results_into as results_into
     from luxmeter.store.results import results_of as results_of
     from luxmeter.store.results import split_name as split_name
-    from luxmeter.store.results import traces_in as traces_in
     from luxmeter.store.results import without_results as without_results
     from luxmeter.store.results import write_head as write_head
     from luxmeter.store.rows import RunHead as RunHead
-    from luxmeter.store.rows import RunHeads as RunHeads
     from luxmeter.store.rows import RunRow as RunRow
     from luxmeter.store.rows import flatten as flatten
     from luxmeter.store.run import Run as Run
-    from luxmeter.store.segments import Follower as Follower
     from luxmeter.store.segments import SegmentWriter as SegmentWriter
     from luxmeter.store.segments import compact as compact
     from luxmeter.store.segments import read_segments as read_segments
@@ -103,15 +100,12 @@ __getattr__, __dir__, __all__ = door(
         "results_into": "results",
         "results_of": "results",
         "split_name": "results",
-        "traces_in": "results",
         "without_results": "results",
         "write_head": "results",
         "RunHead": "rows",
-        "RunHeads": "rows",
         "RunRow": "rows",
         "flatten": "rows",
         "Run": "run",
-        "Follower": "segments",
         "SegmentWriter": "segments",
         "compact": "segments",
         "read_segments": "segments",

@@ -78,7 +78,7 @@ def test_registry_reads_entry_points() -> None:
     ],
 )
 def test_ranks(env: dict[str, str], expected: tuple[int, int, int, str]) -> None:
-    place = ranks.place(env)
+    place = ranks.own_rank(env)
     assert (place.rank, place.world_size, place.local_rank, place.launcher) == expected
 
 

@@ -93,7 +93,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Place:
+class Environment:
     """Where a row's environment is made: its folder, its Python, and what leads into its chroot if it has one."""
 
     folder: Path
@@ -154,13 +154,13 @@ def run(row: Row, uv: Path, settings: Mapping[str, str], tests: Iterable[str], w
     print(f"\n=== {row.name}", flush=True)
     with tempfile.TemporaryDirectory(prefix=f"luxmeter-{row.name}-", ignore_cleanup_errors=True) as folder:
         try:
-            place = place_for(row, Path(folder), settings)
-            if isinstance(place, str):
+            environment = environment_for(row, Path(folder), settings)
+            if isinstance(environment, str):
                 result = Result(
-                    row, f"skipped: {place}", good=True, ran=False, python=row.python, torch=row.torch
+                    row, f"skipped: {environment}", good=True, ran=False, python=row.python, torch=row.torch
                 )
             else:
-                result = tried(row, place, uv, tests, workers)
+                result = tried(row, environment, uv, tests, workers)
         except Failed as failure:
             print(str(failure)[-3000:])
             said = f"no environment could be made: {last_line(str(failure))}"
@@ -169,34 +169,34 @@ def run(row: Row, uv: Path, settings: Mapping[str, str], tests: Iterable[str], w
     return result
 
 
-def tried(row: Row, place: Place, uv: Path, tests: Iterable[str], workers: str) -> Result:
+def tried(row: Row, environment: Environment, uv: Path, tests: Iterable[str], workers: str) -> Result:
     """Install and test in a place."""
     start = time.monotonic()
     # A copy: an editable install leaves its core in the source tree, and the next row would find it.
     shutil.copytree(
-        ROOT, place.folder / "source", ignore=shutil.ignore_patterns(*NOT_COPIED), dirs_exist_ok=True
+        ROOT, environment.folder / "source", ignore=shutil.ignore_patterns(*NOT_COPIED), dirs_exist_ok=True
     )
-    own_uv = shutil.copy(uv, place.folder / "uv")
-    env = place.folder / "env"
-    place.call(own_uv, "venv", "-q", "--python", place.python, env)
+    own_uv = shutil.copy(uv, environment.folder / "uv")
+    env = environment.folder / "env"
+    environment.call(own_uv, "venv", "-q", "--python", environment.python, env)
     python = env / "bin" / "python"
     install = (own_uv, "pip", "install", "-q", "--python", python)
     # Wheels only, but for our own: what would have to be compiled is not what people get.
     binary = ("--only-binary", ":all:", "--no-binary", "luxmeter")
     oldest = ("--resolution", "lowest-direct") if row.lowest else ()
-    place.call(*install, *binary, *oldest, f"torch=={row.torch}.*", "-e", ".")
-    limits = place.folder / "limits.txt"
-    installed = place.call(own_uv, "pip", "freeze", "-q", "--python", python).splitlines()
+    environment.call(*install, *binary, *oldest, f"torch=={row.torch}.*", "-e", ".")
+    limits = environment.folder / "limits.txt"
+    installed = environment.call(own_uv, "pip", "freeze", "-q", "--python", python).splitlines()
     limits.write_text("\n".join(line for line in installed if not line.startswith("-e ")))
-    place.call(*install, *binary, "-c", limits, *NEEDED)
+    environment.call(*install, *binary, "-c", limits, *NEEDED)
     asks = "import platform, torch; from luxmeter.calls import core; print(platform.python_version(), torch.__version__, core.describe()[0])"
-    version, torch, core = last_line(place.call(python, "-c", asks)).split(maxsplit=2)
+    version, torch, core = last_line(environment.call(python, "-c", asks)).split(maxsplit=2)
     print(
         f"Python {version}, torch {torch}, {core} core: made in {time.monotonic() - start:.0f} s", flush=True
     )
     start = time.monotonic()
     try:
-        output = place.call(
+        output = environment.call(
             python, "-m", "pytest", "-q", "-n", workers, "-m", MARKS, "-p", "no:cacheprovider", *tests,
             heard=tenths(),
         )  # fmt: skip
@@ -209,13 +209,13 @@ def tried(row: Row, place: Place, uv: Path, tests: Iterable[str], workers: str) 
     return Result(row, counted(output), good, python=version, torch=torch, core=core)
 
 
-def place_for(row: Row, folder: Path, settings: Mapping[str, str]) -> Place | str:
+def environment_for(row: Row, folder: Path, settings: Mapping[str, str]) -> Environment | str:
     """A place with the row's Python, or why there is none."""
     (folder / "source").mkdir()
     (folder / "tmp").mkdir()
     settings = {"UV_CACHE_DIR": str(folder / "cache"), **settings, "TMPDIR": str(folder / "tmp")}
     if python := interpreter(row.python):
-        return Place(folder, python, settings)
+        return Environment(folder, python, settings)
     return debian(row.python, folder, settings)
 
 
@@ -227,7 +227,7 @@ def interpreter(version: str) -> str | None:
     return next((python for python in found if ask(python) is not None), None)
 
 
-def debian(version: str, folder: Path, settings: Mapping[str, str]) -> Place | str:
+def debian(version: str, folder: Path, settings: Mapping[str, str]) -> Environment | str:
     """A chroot of Debian's newest with this Python, or why there is none."""
     without = f"there is no Python {version} on the path"
     if os.geteuid() != 0:
@@ -253,7 +253,7 @@ def debian(version: str, folder: Path, settings: Mapping[str, str]) -> Place | s
         exec chroot "$system" env -C "$PWD" "$@"
     """
     inside = ("unshare", "--mount", "sh", "-ec", enter, "sh", str(system), " ".join(shared))
-    return Place(folder, f"/usr/bin/python{version}", settings, inside)
+    return Environment(folder, f"/usr/bin/python{version}", settings, inside)
 
 
 def debootstrap(folder: Path) -> tuple[str, dict[str, str]]:

@@ -18,7 +18,7 @@ _LAUNCHERS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class Rank:
     """A process among its fellows."""
 
     rank: int
@@ -27,7 +27,7 @@ class Place:
     launcher: str
 
 
-def place(environ: Mapping[str, str] | None = None) -> Place:
+def own_rank(environ: Mapping[str, str] | None = None) -> Rank:
     """Where this process stands. An initialised torch.distributed knows best, then the launcher's variables."""
     env = os.environ if environ is None else environ
     found = _from_launcher(env)
@@ -35,33 +35,33 @@ def place(environ: Mapping[str, str] | None = None) -> Place:
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         rank = distributed.get_rank()
-        return Place(
+        return Rank(
             rank, distributed.get_world_size(), found.local_rank if found else rank, "torch.distributed"
         )
-    return found or Place(0, 1, 0, "none")
+    return found or Rank(0, 1, 0, "none")
 
 
 def rank() -> int:
     """My rank, 0 when alone."""
-    return place().rank
+    return own_rank().rank
 
 
 def world_size() -> int:
     """How many ranks there are, 1 when alone."""
-    return place().world_size
+    return own_rank().world_size
 
 
 def is_main() -> bool:
     """True on rank 0: the one that prints and writes what is written once."""
-    return place().rank == 0
+    return own_rank().rank == 0
 
 
-def _from_launcher(env: Mapping[str, str]) -> Place | None:
+def _from_launcher(env: Mapping[str, str]) -> Rank | None:
     for launcher, (rank_name, size_name, local_name) in _LAUNCHERS.items():
         rank_text, size_text = env.get(rank_name, ""), env.get(size_name, "")
         if rank_text.isdigit() and size_text.isdigit():
             local_text = env.get(local_name, "")
-            return Place(
+            return Rank(
                 int(rank_text),
                 int(size_text),
                 int(local_text) if local_text.isdigit() else int(rank_text),

@@ -42,7 +42,7 @@ KNOWN: dict[str, tuple[Any, str]] = {
 
 
 @dataclass(frozen=True)
-class LabPlace:
+class LabFolder:
     """Where the lab is (or would be made), and who said so."""
 
     folder: Path
@@ -50,27 +50,27 @@ class LabPlace:
     exists: bool
 
 
-def find_lab(start: Path | None = None) -> LabPlace:
+def find_lab(start: Path | None = None) -> LabFolder:
     """LUXMETER_HOME, else the nearest `.luxmeter` upwards, else the global setting `home`, else `~/.luxmeter`."""
     named = os.environ.get("LUXMETER_HOME")
     if named:
-        return _place(Path(named).expanduser(), "environment variable LUXMETER_HOME")
+        return _lab_at(Path(named).expanduser(), "environment variable LUXMETER_HOME")
     here = (start or Path.cwd()).absolute()
     for folder in (here, *here.parents):
         if (folder / LAB_FOLDER / LAB_FILE).is_file():
-            return LabPlace(folder / LAB_FOLDER, f"found walking up from {here}", True)
+            return LabFolder(folder / LAB_FOLDER, f"found walking up from {here}", True)
     setting = read_json(_global_file(), {}).get("home")
     if setting:
-        return _place(Path(str(setting)).expanduser(), "global setting home")
-    return _place(Path.home() / LAB_FOLDER, "default place")
+        return _lab_at(Path(str(setting)).expanduser(), "global setting home")
+    return _lab_at(Path.home() / LAB_FOLDER, "default place")
 
 
-def _place(folder: Path, said_by: str) -> LabPlace:
+def _lab_at(folder: Path, said_by: str) -> LabFolder:
     folder = folder.absolute()
     inner = folder / LAB_FOLDER
     if not (folder / LAB_FILE).is_file() and (inner / LAB_FILE).is_file():
         folder = inner  # the project's folder was named, not the lab in it
-    return LabPlace(folder, said_by, (folder / LAB_FILE).is_file())
+    return LabFolder(folder, said_by, (folder / LAB_FILE).is_file())
 
 
 def _global_file() -> Path:

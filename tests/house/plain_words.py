@@ -17,6 +17,7 @@ RETIRED = {
     "aside": "suspended",
     "words": "names",
     "interop": "transfer",
+    "place": "folder, rank, argument",
 }
 EMPTY = {"utils", "util", "helpers", "common", "misc", "base"}  # module names that say nothing
 
@@ -62,4 +63,5 @@ def _named(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def _has_retired(name: str) -> bool:
     split = "_".join(re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)).lower()
+    split = split.replace("in_place", "inplace")  # torch's word
     return any(f"_{word}_" in f"_{split}_" for word in RETIRED)

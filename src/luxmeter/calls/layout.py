@@ -13,28 +13,28 @@ from luxmeter.calls.options import TraceOptions
 from luxmeter.calls.records import FORMAT
 from luxmeter.errors import TraceError
 from luxmeter.files import write_json
-from luxmeter.ranks import Place
+from luxmeter.ranks import Rank
 from luxmeter.store import active_run, layout
 
 _STOPPED = "stopped"
 
 
-def make(options: TraceOptions, place: Place) -> tuple[Path, bool]:
+def make(options: TraceOptions, own: Rank) -> tuple[Path, bool]:
     """The trace's folder, made and written to; whether it was made for this trace alone, which goes with it if it fails to begin."""
     run = active_run()
-    alone = options.folder is None and (run is None or place.world_size == 1)
+    alone = options.folder is None and (run is None or own.world_size == 1)
     try:
         if options.folder is not None or run is not None:
             scratch.remove_left()  # as making one does
         if options.folder is not None:
             folder = options.folder
-            _refuse_taken(folder, place)
+            _refuse_taken(folder, own)
         elif run is not None:
-            folder = free_name(Path(run.folder), options.name, place)
+            folder = free_name(Path(run.folder), options.name, own)
         else:
             folder = scratch.make("trace") / "trace"
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "trace.json", _identity(options, place))
+        write_json(folder / "trace.json", _identity(options, own))
     except OSError as error:
         raise TraceError(
             "trace-folder-unwritable",
@@ -82,20 +82,20 @@ def remove(folder: Path) -> None:
         scratch.remove(folder.parent)
 
 
-def _identity(options: TraceOptions, place: Place) -> dict[str, Any]:
+def _identity(options: TraceOptions, own: Rank) -> dict[str, Any]:
     chosen = {k: v for k, v in vars(options).items() if k not in ("device", "keep")}
     return {
         "format": FORMAT,
         "name": options.name,
         "started_at": time.time(),
-        "rank": place.rank,
-        "world_size": place.world_size,
+        "rank": own.rank,
+        "world_size": own.world_size,
         "options": chosen,
     }
 
 
-def _refuse_taken(folder: Path, place: Place) -> None:
-    mine = f"rank{place.rank}-*" if place.world_size > 1 else "rank*-*"
+def _refuse_taken(folder: Path, own: Rank) -> None:
+    mine = f"rank{own.rank}-*" if own.world_size > 1 else "rank*-*"
     if any(folder.glob(mine)):
         raise TraceError(
             "trace-folder-taken",
@@ -104,12 +104,12 @@ def _refuse_taken(folder: Path, place: Place) -> None:
         )
 
 
-def free_name(run_folder: Path, name: str, place: Place) -> Path:
+def free_name(run_folder: Path, name: str, own: Rank) -> Path:
     """Where a trace of that name goes in a run: ranks that begin one at the same time share it."""
     parent, number = run_folder / layout.CALLS, 1
     while True:
         folder = parent / (name if number == 1 else f"{name}-{number}")
-        mine = f"rank{place.rank}-*" if place.world_size > 1 else "rank*-*"
+        mine = f"rank{own.rank}-*" if own.world_size > 1 else "rank*-*"
         if not any(folder.glob(mine)):
             return folder
         number += 1

@@ -88,18 +88,18 @@ def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = 
     merger = _Merger()
     for folder in folders:
         _check(folder)
-        for place in sorted(folder.glob("rank*-*"), key=_rank_and_pid):
-            merger.add(place, running)
+        for process in sorted(folder.glob("rank*-*"), key=_rank_and_pid):
+            merger.add(process, running)
     return merger.done()
 
 
 def trace_title(folder: Path) -> str:
     """A trace in a line: how many calls in how long. Reads two columns of it only."""
     calls, elapsed_ns, processes = 0, 0, 0
-    for place in folder.glob("rank*-*"):
-        record = read_process(place)
+    for process in folder.glob("rank*-*"):
+        record = read_process(process)
         sections = [number for number, words in record.callables.items() if words.kind == SECTION]
-        for part in _parts(place, ["callable", "flags"]):
+        for part in _parts(process, ["callable", "flags"]):
             own = (part.column("flags").to_numpy() & OWN) != 0
             calls += int(np.count_nonzero(~own & ~np.isin(part.column("callable").to_numpy(), sections)))
         for row in record.end.get("totals", ()):
@@ -126,8 +126,8 @@ def _check(folder: Path) -> None:
         )
 
 
-def _rank_and_pid(place: Path) -> tuple[int, int]:
-    rank, pid = place.name.removeprefix("rank").split("-")
+def _rank_and_pid(process: Path) -> tuple[int, int]:
+    rank, pid = process.name.removeprefix("rank").split("-")
     return int(rank), int(pid.partition(".")[0])
 
 
@@ -140,15 +140,15 @@ class _Merger:
         self._events: list[dict[str, Numbers]] = []
         self._totals: list[TotalsRow] = []
 
-    def add(self, place: Path, running: dict[str, Any] | None) -> None:
-        record = read_process(place, running)
+    def add(self, process: Path, running: dict[str, Any] | None) -> None:
+        record = read_process(process, running)
         number = len(self._processes)
         self._processes.append(record)
         callables = _lookup({old: self._callable(words) for old, words in record.callables.items()})
         signatures = _lookup(
             {old: self._signature(words, callables) for old, words in record.signatures.items()}
         )
-        for part in _parts(place):
+        for part in _parts(process):
             columns = {name: part.column(name).to_numpy() for name in EVENT_SCHEMA.names}
             for name in ("callable", "section", "module"):
                 columns[name] = _map(callables, columns[name])
@@ -199,15 +199,15 @@ class _Merger:
         return found
 
 
-def read_process(place: Path, running: dict[str, Any] | None = None) -> ProcessRecord:
+def read_process(process: Path, running: dict[str, Any] | None = None) -> ProcessRecord:
     """What one process told about itself."""
-    rank, pid = _rank_and_pid(place)
+    rank, pid = _rank_and_pid(process)
     try:
-        lines = (place / "words.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = (process / "words.jsonl").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         lines = []
     callables, signatures, threads = read_lines(lines)
-    end = read_json(place / "end.json", default=None)
+    end = read_json(process / "end.json", default=None)
     if end is None:
         end = running if running is not None and pid == os.getpid() else {}
     for number, pairs in end.get("float_ranges", ()):
@@ -217,8 +217,8 @@ def read_process(place: Path, running: dict[str, Any] | None = None) -> ProcessR
     return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end)
 
 
-def _parts(place: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:
-    for part in sorted({path.with_suffix("") for path in (place / "events").glob("[0-9]*")}):
+def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:
+    for part in sorted({path.with_suffix("") for path in (process / "events").glob("[0-9]*")}):
         compact = part.with_suffix(".parquet")
         table = (
             pq.read_table(compact, partitioning=None, columns=columns)

@@ -198,10 +198,10 @@ class Trace:
                 waits=options.sync,
             )
         self._cost = cost.measure(self._core, hooks=hooks, **modes)
-        place = ranks.place()
+        own = ranks.own_rank()
         if self._token is None:
-            self.folder, self._owns_folder = layout.make(options, place)
-            self._token = processes.Token.of(self.folder, options, place.rank)
+            self.folder, self._owns_folder = layout.make(options, own)
+            self._token = processes.Token.of(self.folder, options, own.rank)
         else:
             self.folder = Path(self._token.folder)
             layout.hold(self.folder)
@@ -258,7 +258,7 @@ class Trace:
     def _end(self) -> dict[str, Any]:
         """What is known only at the end."""
         return {
-            "rank": self._token.rank if self._child and self._token else ranks.place().rank,
+            "rank": self._token.rank if self._child and self._token else ranks.own_rank().rank,
             "stats": self._recorder.stats(),
             "core": self._core.__name__.rpartition(".")[2],
             "cost": vars(self._cost),

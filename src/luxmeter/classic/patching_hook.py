@@ -64,7 +64,7 @@ def export() -> Path | None:
     running.stop()
     ops = running.operators()
     if path is None:
-        path = _place()
+        path = _operators_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     ops.save(path)
     sys.stdout.write(
@@ -109,7 +109,7 @@ def remove_wrappers() -> None:
             delattr(mod, name)  # it was inherited
 
 
-def _place() -> Path:
+def _operators_file() -> Path:
     """In the folder of the run that is kept, or in the lab, under a name of its own."""
     run = active_run()
     if run is not None:

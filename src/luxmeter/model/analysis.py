@@ -17,7 +17,7 @@ from luxmeter.model.passes import Pass, run
 from luxmeter.model.records import Memory, ModelCost, put_cost
 from luxmeter.model.training import TrainingStep
 from luxmeter.model.tree import module_rows, operator_rows, sums_of, unknown_rows
-from luxmeter.model.watch import every_place, shapes_of
+from luxmeter.model.watch import every_module, shapes_of
 from luxmeter.operators import without_collecting
 from luxmeter.store import without_results
 from luxmeter.supported import check_torch
@@ -139,7 +139,7 @@ def _has_data(model: nn.Module) -> bool:
 
 def _needs_data(model: nn.Module) -> bool:
     """Whether parts of the model cannot run without data: scripts and packed (quantised) weights."""
-    modules = [module for _, module in every_place(model)]
+    modules = [module for _, module in every_module(model)]
     return any(
         issubclass(kind, torch.jit.ScriptModule) or kind.__module__.startswith("torch.ao.nn.q")
         for kind in set(map(type, modules))

@@ -18,7 +18,7 @@ from luxmeter.model.leaves import Leaves
 from luxmeter.model.lifetimes import Lifetimes
 from luxmeter.model.optimizers import Weight
 from luxmeter.model.standin import is_lazy, process_as_it_was, standing_in
-from luxmeter.model.watch import Places, Watch, every_place, shapes_of
+from luxmeter.model.watch import NamedModules, Watch, every_module, shapes_of
 from luxmeter.nested import tensors_of
 
 
@@ -39,7 +39,7 @@ class Pass:
     params: dict[str, Weight] = field(default_factory=dict)
     buffers: dict[str, tuple[int, int]] = field(default_factory=dict)
     has_gradients: bool = False
-    places: Places = field(default_factory=list)  # every name of every module
+    modules: NamedModules = field(default_factory=list)  # every name of every module
 
 
 def run(
@@ -118,12 +118,12 @@ def _run(
 
 def _note_tensors(model: nn.Module, result: Pass) -> None:
     """Sizes of parameters and buffers as they are after the run: lazy ones exist only now."""
-    result.places = every_place(model)
+    result.modules = every_module(model)
     params, buffers = result.params, result.buffers
-    kinds = {type(module) for _, module in result.places}
+    kinds = {type(module) for _, module in result.modules}
     scripts = {kind for kind in kinds if issubclass(kind, torch.jit.ScriptModule)}
     packed = {kind for kind in kinds if kind.__module__.startswith("torch.ao.nn.quantized")}
-    for prefix, module in result.places:
+    for prefix, module in result.modules:
         dotted = f"{prefix}." if prefix else ""
         if type(module) in scripts:
             _note_script(module, dotted, result)

@@ -19,7 +19,7 @@ from torch import nn
 
 from luxmeter.model.counter import SMALL
 from luxmeter.model.leaves import Leaves
-from luxmeter.model.watch import Watch, every_place, first_places
+from luxmeter.model.watch import Watch, distinct_modules, every_module
 from luxmeter.operators import without_collecting
 
 _Twins = dict[int, torch.Tensor]
@@ -45,7 +45,7 @@ def standing_in(
 
     Without `gradients`, what has no data anyway stands for itself. With `leaves`, layers seen before are not run.
     """
-    modules = [module for _, module in first_places(every_place(model))]
+    modules = [module for _, module in distinct_modules(every_module(model))]
     as_it_is = training and model.training  # parts that were frozen for training stay so
     scripts = {kind for kind in set(map(type, modules)) if issubclass(kind, torch.jit.ScriptModule)}
     scripted = [type(m) in scripts for m in modules]

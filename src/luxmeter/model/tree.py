@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from luxmeter.model.passes import Pass
 from luxmeter.model.records import ModuleCost, OperatorCost, UnknownOperator
-from luxmeter.model.watch import CallNode, Places, first_places
+from luxmeter.model.watch import CallNode, NamedModules, distinct_modules
 
 _Totals = dict[int, list[int]]
 
@@ -24,8 +24,8 @@ class Sums(NamedTuple):
 
 def module_rows(forward: Pass, sums: Sums) -> tuple[ModuleCost, ...]:
     """Every module in the order of the model, the model itself first under the empty name; without backward."""
-    modules = first_places(forward.places)
-    also = _other_names(forward.places, modules)
+    modules = distinct_modules(forward.modules)
+    also = _other_names(forward.modules, modules)
     own, total, calls, made = sums
     sizes = _params(forward)
     shapes = forward.watch.shapes
@@ -193,7 +193,7 @@ def _params_each_once(result: Pass) -> dict[str, tuple[int, int, int]]:
     return {name: (row[0], row[1], row[2]) for name, row in sums.items()}
 
 
-def _other_names(every: Places, first: Places) -> dict[int, list[str]]:
+def _other_names(every: NamedModules, first: NamedModules) -> dict[int, list[str]]:
     """Modules that hang in the model at several places: their further names, by index."""
     if len(every) == len(first):
         return {}
@@ -231,7 +231,7 @@ def unknown_rows(*passes: Pass | None) -> tuple[UnknownOperator, ...]:
         return ()
     rows: dict[str, UnknownOperator] = {}
     for one in passes:
-        names = [plain_name(name) for name, _ in first_places(one.places)] if one is not None else []
+        names = [plain_name(name) for name, _ in distinct_modules(one.modules)] if one is not None else []
         for name, seen in one.unknown.items() if one is not None else ():
             if name in rows:
                 continue

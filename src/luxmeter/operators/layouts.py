@@ -88,7 +88,7 @@ _COUNT_NAMES = ("n", "steps", "window_length", "M")
 
 
 @dataclass(frozen=True)
-class Place:
+class NamedArgument:
     """One argument: by which name, and what it is. `slot` is its position, or its keyword."""
 
     slot: int | str
@@ -101,12 +101,12 @@ class Layout:
 
     def __init__(self, case: Case) -> None:
         self.op, self.plain = case.op, plain_name(case.op)
-        self.places = tuple(_places(case))
-        self.given = {place.name: place.value for place in self.places}
-        self.module = next((p.value for p in self.places if isinstance(p.value, ModuleSpec)), None)
+        self.arguments = tuple(_named_arguments(case))
+        self.given = {argument.name: argument.value for argument in self.arguments}
+        self.module = next((p.value for p in self.arguments if isinstance(p.value, ModuleSpec)), None)
         self.settings: dict[str, Any] = dict(self.module.settings) if self.module is not None else {}
         self._letters = self._einsum()
-        ranks = [len(t.shape) for _, t, _ in self.tensors()] + [len(self.sizes_in(p)) for p in self.places]
+        ranks = [len(t.shape) for _, t, _ in self.tensors()] + [len(self.sizes_in(p)) for p in self.arguments]
         self.most = max(ranks, default=0)
 
     def dimensions(self) -> dict[str, int]:
@@ -138,36 +138,40 @@ class Layout:
         """(names, shape) of everything that is data: sizes that are given, then tensors."""
         if ending := self.range_end():
             start = next(
-                (p.value for p in self.places if p is not ending[0] and type(p.value) is int and p.slot == 0),
+                (
+                    p.value
+                    for p in self.arguments
+                    if p is not ending[0] and type(p.value) is int and p.slot == 0
+                ),
                 0,
             )
             yield ("batch",), ((ending[0].value - start) // ending[1],)
-        for place in self.places:
-            sizes = self.sizes_in(place)
+        for argument in self.arguments:
+            sizes = self.sizes_in(argument)
             if sizes and self.plain not in _RESHAPES:
-                yield self.names(place.name, len(sizes)), sizes
-        for place, tensor, index in self.tensors():
-            if not self.is_weight(place, tensor):
-                yield self.names(place.name, len(tensor.shape), index), tensor.shape
+                yield self.names(argument.name, len(sizes)), sizes
+        for argument, tensor, index in self.tensors():
+            if not self.is_weight(argument, tensor):
+                yield self.names(argument.name, len(tensor.shape), index), tensor.shape
 
-    def tensors(self) -> Iterator[tuple[Place, TensorSpec, int]]:
+    def tensors(self) -> Iterator[tuple[NamedArgument, TensorSpec, int]]:
         """Every tensor outside modules, with its argument and its number."""
         number = itertools.count()
-        for place in self.places:
-            if not isinstance(place.value, ModuleSpec):
-                yield from ((place, tensor, next(number)) for tensor in tensors_in(place.value))
+        for argument in self.arguments:
+            if not isinstance(argument.value, ModuleSpec):
+                yield from ((argument, tensor, next(number)) for tensor in tensors_in(argument.value))
 
-    def is_weight(self, place: Place, tensor: TensorSpec) -> bool:
+    def is_weight(self, argument: NamedArgument, tensor: TensorSpec) -> bool:
         """Whether a tensor keeps its size when the data grows."""
         if tensor.kind == "Parameter":
             return True
-        if place.name in _WEIGHTS:
-            return not (place.name == "mat2" and len(tensor.shape) > 2) and not _WEIGHT_PER_SAMPLE.search(
+        if argument.name in _WEIGHTS:
+            return not (argument.name == "mat2" and len(tensor.shape) > 2) and not _WEIGHT_PER_SAMPLE.search(
                 self.plain
             )
-        if self.plain in ("matmul", "inner") and place.name == "other":
+        if self.plain in ("matmul", "inner") and argument.name == "other":
             return len(tensor.shape) < 3
-        return self.plain == "addmm" and place.name == "self" and len(tensor.shape) < 2
+        return self.plain == "addmm" and argument.name == "self" and len(tensor.shape) < 2
 
     def names(self, argument: str, rank: int, index: int = 0) -> Names:
         """What the dimensions of a tensor of this rank are called in this argument."""
@@ -206,21 +210,21 @@ class Layout:
             return whole[-rank:] if rank else ()
         return _BY_RANK.get(rank, _unnamed(rank))
 
-    def sizes_in(self, place: Place) -> tuple[int, ...]:
+    def sizes_in(self, argument: NamedArgument) -> tuple[int, ...]:
         """The whole shape that an argument says in numbers."""
-        if self.plain in _RESHAPES | _GIVES and place.name in ("size", "shape"):
-            return _whole_numbers(place.value)
-        if self.plain in _COUNTS and place.name in _COUNT_NAMES:
-            return (place.value,) if type(place.value) is int else ()
-        if self.plain.endswith("_backward") and place.name in ("input_size", "input_sizes", "self_sizes"):
-            return _whole_numbers(place.value)
+        if self.plain in _RESHAPES | _GIVES and argument.name in ("size", "shape"):
+            return _whole_numbers(argument.value)
+        if self.plain in _COUNTS and argument.name in _COUNT_NAMES:
+            return (argument.value,) if type(argument.value) is int else ()
+        if self.plain.endswith("_backward") and argument.name in ("input_size", "input_sizes", "self_sizes"):
+            return _whole_numbers(argument.value)
         return ()
 
-    def range_end(self) -> tuple[Place, int] | None:
+    def range_end(self) -> tuple[NamedArgument, int] | None:
         """The argument that ends an arange of whole numbers in whole steps, and the step."""
         if self.plain != "arange":
             return None
-        numbers = [p for p in self.places if p.slot in (0, 1, 2) or p.name in ("start", "end", "step")]
+        numbers = [p for p in self.arguments if p.slot in (0, 1, 2) or p.name in ("start", "end", "step")]
         if not numbers or any(type(p.value) is not int for p in numbers):
             return None
         step = next((p.value for p in numbers if p.name == "step" or p.slot == 2), 1)
@@ -280,7 +284,7 @@ class Layout:
 
     def _einsum(self) -> tuple[Names, ...]:
         """The letters of einsum, as names: those of the first operand by their place."""
-        text = next((p.value for p in self.places if isinstance(p.value, str)), "")
+        text = next((p.value for p in self.arguments if isinstance(p.value, str)), "")
         if self.plain != "einsum" or not text or "." in text:
             return ()
         operands = text.replace(" ", "").partition("->")[0].split(",")
@@ -294,19 +298,19 @@ def _unnamed(rank: int) -> Names:
     return ("batch", *[""] * (rank - 1)) if rank > 0 else ()
 
 
-def _places(case: Case) -> Iterator[Place]:
+def _named_arguments(case: Case) -> Iterator[NamedArgument]:
     """The arguments under their declared names; the sizes of what an operator gives are called `size`."""
     args, plain = case.signature.args, plain_name(case.op)
     names = _argument_names(case)
     start, end = _sizes_at(plain, args)
     for i, value in enumerate(args[:start]):
-        yield Place(i, names[i] if i < len(names) else f"#{i}", value)
+        yield NamedArgument(i, names[i] if i < len(names) else f"#{i}", value)
     if start < end:
-        yield Place(start, "size", args[start] if _whole_numbers(args[start]) else args[start:end])
+        yield NamedArgument(start, "size", args[start] if _whole_numbers(args[start]) else args[start:end])
     for i, value in enumerate(args[end:], end):
-        yield Place(i, names[i] if i < len(names) else f"#{i}", value)
+        yield NamedArgument(i, names[i] if i < len(names) else f"#{i}", value)
     for name, value in case.signature.kwargs:
-        yield Place(name, name, value)
+        yield NamedArgument(name, name, value)
 
 
 def _sizes_at(plain: str, args: tuple[Argument, ...]) -> tuple[int, int]:

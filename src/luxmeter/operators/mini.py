@@ -68,7 +68,7 @@ def bench_model(
     """
     check_torch()
     configs = _configs(job_configs)
-    place = _place(model)
+    place = _class_source(model)
     scales = {name: [v] if isinstance(v, int) else list(v) for name, v in input_scales.items()}
     _check_names(model_init_params, input_params, integer_inputs or {}, scales)
     options = BenchOptions(threads=threads, budget_s=budget_s, resume=resume, quiet=quiet)
@@ -119,7 +119,7 @@ def _check_class(model: str) -> None:
     """A file may name a module's class alone: not `os:kill`, nor whatever else takes a few numbers."""
     import torch
 
-    place = _place(model)
+    place = _class_source(model)
     found: Any = importlib.import_module(place["module"])
     for part in place["name"].split("."):
         found = getattr(found, part, None)
@@ -167,7 +167,7 @@ def _configs(job_configs: Sequence[str | Sequence[str]]) -> list[tuple[str, str]
     return [(pair[0], pair[1]) for pair in pairs]
 
 
-def _place(model: ModelLike) -> dict[str, str]:
+def _class_source(model: ModelLike) -> dict[str, str]:
     """Where a worker finds the class: a module, or the file of a script (whose classes alone are taken)."""
     if isinstance(model, str):
         module, _, name = model.replace("/", ":").rpartition(":")

@@ -235,11 +235,11 @@ def named_value(kind: str, name: str) -> Any:
         if module in _NAMESPACES and path == short:
             return _find(f"{module}.{path}")
         found = (_find(f"{space}.{short}") for space in _NAMESPACES)
-        return next((f for f in found if f is not None and _place(f) == name), None)
+        return next((f for f in found if f is not None and _qualified(f) == name), None)
     if kind == "class":
         known = (_module_class(f"torch.nn.{short}"), torch.Tensor, torch.nn.Parameter, vars(torch).get(short))
         classes = (c for c in known if isinstance(c, type) and (c in known[:3] or type(c) is _TENSOR_TYPES))
-        return next((c for c in classes if _place(c) == name), None)
+        return next((c for c in classes if _qualified(c) == name), None)
     public = module.split(".")[0] == "torch" and not any(
         p.startswith("_") for p in (*module.split("."), short)
     )
@@ -252,7 +252,7 @@ def named_value(kind: str, name: str) -> Any:
 _TENSOR_TYPES = type(torch.FloatTensor)
 
 
-def _place(value: Any) -> str:
+def _qualified(value: Any) -> str:
     return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
 
 

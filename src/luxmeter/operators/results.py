@@ -113,7 +113,7 @@ def unscaled(row: Row, lacking: str) -> Row:
 def with_speedup(rows: list[Row]) -> list[Row]:
     """Each row with its speed against eager torch at the same case, scale and dtype."""
 
-    def place(row: Row) -> tuple[str, ...]:
+    def key(row: Row) -> tuple[str, ...]:
         return (
             row.op,
             row.kernel,
@@ -125,9 +125,9 @@ def with_speedup(rows: list[Row]) -> list[Row]:
             str(row.threads),
         )
 
-    eager = {place(r): r.median_us for r in rows if r.backend in ("eager", "pt") and r.median_us}
+    eager = {key(r): r.median_us for r in rows if r.backend in ("eager", "pt") and r.median_us}
     return [
-        replace(r, speedup=eager[place(r)] / r.median_us) if r.median_us and place(r) in eager else r
+        replace(r, speedup=eager[key(r)] / r.median_us) if r.median_us and key(r) in eager else r
         for r in rows
     ]
 

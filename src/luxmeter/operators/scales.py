@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.following import RULES, CannotFollowError, items_of, like, regroup
-from luxmeter.operators.layouts import GROWS_WITH_DATA, Layout, Place
+from luxmeter.operators.layouts import GROWS_WITH_DATA, Layout, NamedArgument
 from luxmeter.signature import (
     Argument,
     ModuleSpec,
@@ -127,16 +127,16 @@ class _Resizing:
         """The case resized."""
         if not self._named and not self._anywhere:
             return self._case
-        new = {place.slot: self._argument(place) for place in self._layout.places}
+        new = {argument.slot: self._argument(argument) for argument in self._layout.arguments}
         new = self._numbers(new)
         given = self._case.signature
         args: list[Argument] = []
-        for place in self._layout.places:
-            if isinstance(place.slot, str):
+        for argument in self._layout.arguments:
+            if isinstance(argument.slot, str):
                 continue
-            value = new[place.slot]
+            value = new[argument.slot]
             # Numbers that lie one after another were read as one list.
-            loose = isinstance(value, tuple) and given.args[place.slot] is not place.value
+            loose = isinstance(value, tuple) and given.args[argument.slot] is not argument.value
             args += value if loose else [value]
         return replace(
             self._case,
@@ -144,13 +144,13 @@ class _Resizing:
             signature=Signature(tuple(args), tuple((k, new[k]) for k, _ in given.kwargs), given.ranges),
         )
 
-    def _argument(self, place: Place) -> Argument:
-        if isinstance(place.value, ModuleSpec):
-            return self._module(place.value)
-        changed = map_tensors(place.value, lambda t: self._tensor(place, t, next(self._number)))
-        sizes = self._layout.sizes_in(place)
+    def _argument(self, argument: NamedArgument) -> Argument:
+        if isinstance(argument.value, ModuleSpec):
+            return self._module(argument.value)
+        changed = map_tensors(argument.value, lambda t: self._tensor(argument, t, next(self._number)))
+        sizes = self._layout.sizes_in(argument)
         if sizes and not self._layout.reshapes:
-            changed = like(place.value, self._shape(self._layout.names(place.name, len(sizes)), sizes))
+            changed = like(argument.value, self._shape(self._layout.names(argument.name, len(sizes)), sizes))
         return changed
 
     def _module(self, spec: ModuleSpec) -> ModuleSpec:
@@ -176,11 +176,11 @@ class _Resizing:
             parts=tuple((k, self._module(part)) for k, part in spec.parts),
         )
 
-    def _tensor(self, place: Place, t: TensorSpec, number: int) -> TensorSpec:
-        if self._layout.is_weight(place, t):
+    def _tensor(self, argument: NamedArgument, t: TensorSpec, number: int) -> TensorSpec:
+        if self._layout.is_weight(argument, t):
             shape = self._weight(t.shape)
         else:
-            shape = self._shape(self._layout.names(place.name, len(t.shape), number), t.shape)
+            shape = self._shape(self._layout.names(argument.name, len(t.shape), number), t.shape)
         return _without_large(_fresh(t, shape, keep_memory=t.memory in self._together), self._smallest)
 
     def _weight(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -205,7 +205,7 @@ class _Resizing:
     def _numbers(self, new: dict[int | str, Argument]) -> dict[int | str, Argument]:
         """Numbers that depend on the sizes of the first tensor: of view, split, x[3], narrow, layer_norm ..."""
         layout = self._layout
-        first = next((p for p in layout.places if isinstance(p.value, TensorSpec) and p.value.shape), None)
+        first = next((p for p in layout.arguments if isinstance(p.value, TensorSpec) and p.value.shape), None)
         if layout.plain == "arange":
             return self._arange(new)
         if first is None:
@@ -213,15 +213,15 @@ class _Resizing:
         was, now = first.value.shape, new[first.slot].shape
         if was == now:
             return new
-        by_name = {p.name: p for p in layout.places}
-        for place in layout.places:
-            rule = RULES.get((layout.plain, place.name)) or RULES.get(("", place.name))
-            if layout.reshapes and layout.sizes_in(place):
+        by_name = {p.name: p for p in layout.arguments}
+        for argument in layout.arguments:
+            rule = RULES.get((layout.plain, argument.name)) or RULES.get(("", argument.name))
+            if layout.reshapes and layout.sizes_in(argument):
                 rule = regroup
-            if rule is not None and place is not first:
+            if rule is not None and argument is not first:
                 dim = by_name["dim"].value if "dim" in by_name else 0
                 fits = isinstance(dim, int) and -len(was) <= dim < len(was)
-                new[place.slot] = rule(new[place.slot], was, now, dim if fits else 0)
+                new[argument.slot] = rule(new[argument.slot], was, now, dim if fits else 0)
         if layout.plain == "narrow" and {"dim", "start", "length"} <= set(by_name):
             start, length, dim = (by_name[name] for name in ("start", "length", "dim"))
             if type(new[start.slot]) is int and type(new[length.slot]) is int:
@@ -229,9 +229,9 @@ class _Resizing:
         return new
 
     def _arange(self, new: dict[int | str, Argument]) -> dict[int | str, Argument]:
-        place, step = self._layout.range_end() or (None, 0)
-        if place is not None and "batch" in self._named:
-            new[place.slot] = place.value + (self._named["batch"] - self._found["batch"]) * step
+        argument, step = self._layout.range_end() or (None, 0)
+        if argument is not None and "batch" in self._named:
+            new[argument.slot] = argument.value + (self._named["batch"] - self._found["batch"]) * step
         return new
 
 

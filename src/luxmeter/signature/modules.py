@@ -68,7 +68,7 @@ def is_unmade(tensor: Any) -> bool:
 def _bare(module: torch.nn.Module, *, inside: bool = False) -> ModuleSpec:
     """Its class and its settings; `inside` another that is described, without those that are modules."""
     kind, wrapped = _base(module)
-    name = _place(kind)
+    name = _public_name(kind)
     unknown, parametrized = "", tuple[tuple[str, ModuleSpec], ...]()
     settings: Settings = {}
     try:
@@ -138,7 +138,7 @@ def _parametrizations(module: torch.nn.Module, wrapped: tuple[str, ...]) -> Iter
         inside: Any = module._modules["parametrizations"]
         for inner in inside[name]:
             kind: Any = type(inner)
-            known = _PARAMETRIZATIONS.get(_place(kind))
+            known = _PARAMETRIZATIONS.get(_public_name(kind))
             if known is None:
                 yield name, ModuleSpec("")
             else:
@@ -150,7 +150,7 @@ def _parts(module: torch.nn.Module) -> tuple[tuple[str, ModuleSpec], ...]:
     """Every module inside with its plain settings: two that are the same here, with the same tensors, do the same."""
     found = []
     for path, part in module.named_modules():
-        if path and _place(_base(part)[0]) not in _CONTAINERS:
+        if path and _public_name(_base(part)[0]) not in _CONTAINERS:
             spec = _bare(part, inside=True)
             plain = tuple((k, v) for k, v in spec.settings if not isinstance(v, ModuleSpec))
             found.append((utf8(path), replace(spec, settings=plain)))
@@ -159,7 +159,7 @@ def _parts(module: torch.nn.Module) -> tuple[tuple[str, ModuleSpec], ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _declared(kind: Any) -> tuple[str, ...]:
-    if kind.__name__ in _NAMES and is_public(_place(kind)):
+    if kind.__name__ in _NAMES and is_public(_public_name(kind)):
         return _NAMES[kind.__name__]
     try:
         parameters = inspect.signature(kind.__init__).parameters.values()
@@ -203,7 +203,7 @@ def _base(module: torch.nn.Module) -> tuple[Any, tuple[str, ...]]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _place(kind: Any) -> str:
+def _public_name(kind: Any) -> str:
     """The shortest public name: torch.nn.Conv2d rather than torch.nn.modules.conv.Conv2d."""
     name = kind.__name__
     if kind.__module__.startswith("torch.nn.") and getattr(torch.nn, name, None) is kind:

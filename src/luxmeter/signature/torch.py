@@ -96,7 +96,7 @@ def facts_of(t: torch.Tensor, *, most: int = _MOST_VALUES) -> Facts | None:
         )
 
 
-class _Place:
+class _Memory:
     """Memory as numpy is told of it."""
 
     def __init__(self, **told: Any) -> None:
@@ -118,7 +118,7 @@ def _memory(t: torch.Tensor) -> Values | None:
     # A storage may be smaller than what a tensor shows of it (resized to nothing, as FSDP does), or none at all.
     if (t.storage_offset() + span) * size > t.untyped_storage().nbytes() or not t.data_ptr():
         return None
-    place = _Place(
+    place = _Memory(
         shape=shape,
         typestr=f"{_ORDER}{kind}",
         data=(t.data_ptr(), True),

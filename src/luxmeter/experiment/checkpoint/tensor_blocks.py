@@ -120,7 +120,7 @@ class TensorBlocks:
         align = tensor.element_size() if name else 1
         sole = all(seen.sole for seen in group)
         leaf = Leaf(self._named(group), name or "U8", shape, size_bytes, align, tensor, sole)
-        self._place(group, leaf, leaves, look)
+        self._put(group, leaf, leaves, look)
 
     def _block(self, group: list[_Seen], start: int, end: int, leaves: list[Leaf]) -> None:
         start -= start % 16  # so that every dtype in the block stays on its own boundary
@@ -139,7 +139,7 @@ class TensorBlocks:
                 "offset_bytes": seen.start - start,
             }
 
-    def _place(self, group: list[_Seen], leaf: Leaf, leaves: list[Leaf], look: dict[str, Any]) -> None:
+    def _put(self, group: list[_Seen], leaf: Leaf, leaves: list[Leaf], look: dict[str, Any]) -> None:
         leaves.append(leaf)
         for seen in group:
             seen.node |= {"t": leaf.name, **look}

@@ -71,7 +71,9 @@ class ConsoleHandler(logging.Handler):
         return self._stream is not None or not _has_console_of_its_own(logging.getLogger(record.name))
 
     def _emit_plain(self, record: logging.LogRecord) -> None:
-        text = f"{_clock(record)} {record.levelname:<8}{_place(record)} {_rank_mark()}{_message(record)}\n"
+        text = (
+            f"{_clock(record)} {record.levelname:<8}{_source_line(record)} {_rank_mark()}{_message(record)}\n"
+        )
         try:
             self.stream.write(text)
         except UnicodeEncodeError:
@@ -91,7 +93,7 @@ class ConsoleHandler(logging.Handler):
         line = Text.assemble(
             (f"{_clock(record)} ", "dim"),
             (f"{record.levelname:<8}", _STYLES.get(record.levelname, "")),
-            (f"{_place(record)} ", "dim"),
+            (f"{_source_line(record)} ", "dim"),
             (_rank_mark(), "magenta"),
             message,
         )
@@ -116,7 +118,7 @@ class LogFile(logging.handlers.RotatingFileHandler):
     def format(self, record: logging.LogRecord) -> str:
         day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         stamp = f"{day}.{int(record.msecs):03d}"
-        return f"{stamp} {record.levelname:<8}{record.name} {_place(record)} {_rank_mark()}{_message(record)}"
+        return f"{stamp} {record.levelname:<8}{record.name} {_source_line(record)} {_rank_mark()}{_message(record)}"
 
 
 def file_name(stem: str) -> str:
@@ -150,7 +152,7 @@ def _clock(record: logging.LogRecord) -> str:
     return time.strftime("%H:%M:%S", time.localtime(record.created))
 
 
-def _place(record: logging.LogRecord) -> str:
+def _source_line(record: logging.LogRecord) -> str:
     return f"{record.filename}:{record.lineno}"
 
 

@@ -25,7 +25,7 @@ from luxmeter.experiment.params.declared import Declaration, Declaring, own_anno
 from luxmeter.experiment.params.level import DefaultValue, Level, Source, reserved, split
 from luxmeter.experiment.params.schedules import SCHEDULES
 from luxmeter.identity import fingerprint, same
-from luxmeter.ranks import place
+from luxmeter.ranks import own_rank
 from luxmeter.torch_extra import has_torch
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ def default_device() -> str:
     import torch
 
     if torch.cuda.is_available():
-        return f"cuda:{place().local_rank % max(1, torch.cuda.device_count())}"
+        return f"cuda:{own_rank().local_rank % max(1, torch.cuda.device_count())}"
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 

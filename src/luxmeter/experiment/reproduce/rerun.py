@@ -70,17 +70,17 @@ def start_rerun(
     """Start it again and wait for its end. `arguments` replace those of the command; `folder` is kept, else a
     temporary one is made and removed; `links` are paths of the project (data) to be linked into it."""
     command = _startable(run)
-    with code_of(run, folder) as place:
+    with code_of(run, folder) as checkout:
         for name in links:
-            _link(run, place, name)
-        for watched in _watched(run, place):
+            _link(run, checkout, name)
+        for watched in _watched(run, checkout):
             Path(watched).mkdir(
                 parents=True, exist_ok=True
             )  # where it wrote to: git keeps no empty or ignored folder
-        plan = make_plan(run, command, place, arguments)
-        words = _command(plan, run, place, python or sys.executable)
+        plan = make_plan(run, command, checkout, arguments)
+        words = _command(plan, run, checkout, python or sys.executable)
         with handover.handed_over(run, random_state=random_state) as file:
-            returncode = _wait(words, plan.cwd, _variables(run, lab, place, file), quiet=quiet)
+            returncode = _wait(words, plan.cwd, _variables(run, lab, checkout, file), quiet=quiet)
             made = handover.run_made(file, run.name)
         if made is None:
             raise StoreError(
@@ -90,7 +90,7 @@ def start_rerun(
             )
         code = run.snapshot
         left_out = tuple(code.git.get("left_out", ())) if code and code.git else ()
-        return Rerun(made, returncode, place, tuple(words), left_out)
+        return Rerun(made, returncode, checkout, tuple(words), left_out)
 
 
 @contextlib.contextmanager
@@ -108,7 +108,7 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
             "Name a folder that is not there yet.",
         )
     temporary = None if folder else scratch.make("rerun")
-    place = folder.absolute() if folder else (temporary or Path()) / _folder_name(code.root)
+    checkout = folder.absolute() if folder else (temporary or Path()) / _folder_name(code.root)
     tree = source_code.whole_tree(run)
     snapshot = str(code.git.get("snapshot", "")) if code.git else ""
     is_worktree = tree.repository is not None and git_agrees(tree.repository, "cat-file", "-e", snapshot)
@@ -116,13 +116,13 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
         if is_worktree and tree.repository is not None:
             # What ran but is not in the tree: a submodule's files, ignored ones.
             besides = [path for path in code.files if path not in tree.files]
-            check_entries(besides, {}, place)
+            check_entries(besides, {}, checkout)
             git_text(
-                tree.repository, "worktree", "add", "--quiet", "--detach", "--force", str(place), snapshot
+                tree.repository, "worktree", "add", "--quiet", "--detach", "--force", str(checkout), snapshot
             )
             for path in besides:
-                target = inside(place, path)
-                if not target.parent.resolve().is_relative_to(place.resolve()) or target.is_symlink():
+                target = inside(checkout, path)
+                if not target.parent.resolve().is_relative_to(checkout.resolve()) or target.is_symlink():
                     raise StoreError(
                         "link-outside",
                         f"{path} of this run's code lies behind a link.",
@@ -131,12 +131,12 @@ def code_of(run: Run, folder: Path | None = None) -> Iterator[Path]:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(run.blob(code.files[path]))
         else:
-            roll_back(run, place, checkpoints=False)
-        yield place
+            roll_back(run, checkout, checkpoints=False)
+        yield checkout
     finally:
         if temporary is not None:
             if is_worktree and tree.repository is not None:
-                git_agrees(tree.repository, "worktree", "remove", "--force", "--force", str(place))
+                git_agrees(tree.repository, "worktree", "remove", "--force", "--force", str(checkout))
             scratch.remove(temporary)
 
 
@@ -146,18 +146,18 @@ def _folder_name(root: str) -> str:
     return name if re.fullmatch(r"[\w-][\w. -]*", name) and not is_control(name) else "code"
 
 
-def make_plan(run: Run, command: Command, place: Path, arguments: Sequence[str] | None = None) -> Plan:
-    """Where and how to start it: paths inside the project become paths inside `place`."""
+def make_plan(run: Run, command: Command, checkout: Path, arguments: Sequence[str] | None = None) -> Plan:
+    """Where and how to start it: paths inside the project become paths inside `checkout`."""
     code = run.snapshot
     root = Path(code.root) if code else Path(command.cwd)
     cwd = Path(command.cwd)
     below = cwd.relative_to(root) if cwd.is_relative_to(root) and ".." not in cwd.parts else None
-    inner = cwd if below is None else place / below
+    inner = cwd if below is None else checkout / below
     if not inner.is_dir():
-        inner = place
+        inner = checkout
     script = command.script
     if script is not None and not Path(script).is_absolute():
-        script = str(inside(place, script))
+        script = str(inside(checkout, script))
     argv = tuple(command.argv[1:] if arguments is None else arguments)
     return Plan(argv, script, command.module, inner, by_luxmeter=command.by == "luxmeter run")
 
@@ -188,7 +188,7 @@ def _startable(run: Run) -> Command:
     return command
 
 
-def _command(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
+def _command(plan: Plan, run: Run, checkout: Path, python: str) -> list[str]:
     hidden = [word for word in plan.argv if redaction.HIDDEN in word]
     if hidden:
         raise UsageError(
@@ -199,7 +199,7 @@ def _command(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
     before = [python]
     if plan.by_luxmeter:
         before += ["-m", "luxmeter", "run", "--name", run.name]
-        before += [word for folder in _watched(run, place) for word in ("--watch", folder)]
+        before += [word for folder in _watched(run, checkout) for word in ("--watch", folder)]
     if plan.module is not None:
         return [*before, "-m", plan.module, *plan.argv]
     if plan.script is None or not Path(plan.script).is_file():
@@ -211,16 +211,16 @@ def _command(plan: Plan, run: Run, place: Path, python: str) -> list[str]:
     return [*before, plan.script, *plan.argv]
 
 
-def _watched(run: Run, place: Path) -> list[str]:
+def _watched(run: Run, checkout: Path) -> list[str]:
     """The folders of the project that were watched, as far as something happened in them."""
     code = run.snapshot
     root = code.root if code else ""
     folders = dict.fromkeys(change.folder for change in run.changed_files)
     below = [Path(f).relative_to(root) for f in folders if root and Path(f).is_relative_to(root)]
-    return [str(inside(place, folder)) if folder.parts else str(place) for folder in below]
+    return [str(inside(checkout, folder)) if folder.parts else str(checkout) for folder in below]
 
 
-def _variables(run: Run, lab: Lab, place: Path, order: Path) -> dict[str, str]:
+def _variables(run: Run, lab: Lab, checkout: Path, order: Path) -> dict[str, str]:
     recorded = run.environment.get("variables", {})
     deciding = {
         name: str(recorded[name]) for name in _DECIDING if isinstance(recorded, Mapping) and name in recorded
@@ -229,7 +229,7 @@ def _variables(run: Run, lab: Lab, place: Path, order: Path) -> dict[str, str]:
     variables = {k: v for k, v in os.environ.items() if k not in (*_DECIDING, lineage.VARIABLE)}
     code = run.snapshot
     # In front of everything: a project installed in place would otherwise give its present code, not the run's.
-    paths = [str(place / root) for root in import_roots(list(code.files) if code else [])]
+    paths = [str(checkout / root) for root in import_roots(list(code.files) if code else [])]
     paths += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return {
         **variables,
@@ -274,10 +274,10 @@ def _stderr() -> int | None:
         return subprocess.DEVNULL  # a notebook's stream has no file: the output is in the new run's log
 
 
-def _link(run: Run, place: Path, name: str) -> None:
+def _link(run: Run, checkout: Path, name: str) -> None:
     code = run.snapshot
     source = inside(Path(code.root if code else "."), name)
-    target = inside(place, name)
+    target = inside(checkout, name)
     if not source.exists():
         raise UsageError(
             "nothing-to-link",

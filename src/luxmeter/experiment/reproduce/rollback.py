@@ -130,8 +130,8 @@ def _put(run: Run, folder: Path, items: dict[str, Item], missing: list[str], *, 
     staging = folder.parent if fresh else folder
     try:
         staging.mkdir(parents=True, exist_ok=True)
-        place = staging / f".luxmeter-rollback-{secrets.token_hex(4)}"
-        place.mkdir()
+        staged = staging / f".luxmeter-rollback-{secrets.token_hex(4)}"
+        staged.mkdir()
     except OSError as error:
         raise StoreError(
             "rollback-unwritable",
@@ -139,7 +139,7 @@ def _put(run: Run, folder: Path, items: dict[str, Item], missing: list[str], *, 
             "Give rights there, or name another folder with --to.",
         ) from error
     try:
-        new = place / "new"
+        new = staged / "new"
         new.mkdir()
         for item in items.values():
             _stage(item, new)
@@ -147,9 +147,9 @@ def _put(run: Run, folder: Path, items: dict[str, Item], missing: list[str], *, 
             if not dry:
                 os.replace(new, folder)
             return Rollback(folder, sorted(items), {}, [], missing)
-        return _into(run, folder, place, sorted(items), missing, dry=dry)
+        return _into(run, folder, staged, sorted(items), missing, dry=dry)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(staged, ignore_errors=True)
 
 
 def _target(item: Item) -> str:
@@ -179,9 +179,9 @@ def _stage(item: Item, new: Path) -> None:
 
 
 def _into(
-    run: Run, folder: Path, place: Path, paths: list[str], missing: list[str], *, dry: bool
+    run: Run, folder: Path, staged: Path, paths: list[str], missing: list[str], *, dry: bool
 ) -> Rollback:
-    new = place / "new"
+    new = staged / "new"
     equal, absent, differing, blocked = [], [], [], []
     for path in paths:
         target = folder / path
@@ -205,13 +205,13 @@ def _into(
         )
     written = sorted([*absent, *differing])
     if not dry:
-        _swap(folder, place, written, before)
+        _swap(folder, staged, written, before)
     return Rollback(folder, written, saved, equal, missing)
 
 
-def _swap(folder: Path, place: Path, paths: list[str], before: dict[str, str]) -> None:
+def _swap(folder: Path, staged: Path, paths: list[str], before: dict[str, str]) -> None:
     """Move each file into place, the old one aside; on any trouble everything goes back."""
-    new, old = place / "new", place / "old"
+    new, old = staged / "new", staged / "old"
     undo: list[Callable[[], object]] = []
     try:
         for path in paths:

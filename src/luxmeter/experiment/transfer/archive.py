@@ -195,7 +195,7 @@ def _unpack_zip(source: Path, staging: Path) -> None:
                 raise _refused(member.filename, "is a link or a device")
             if not member.is_dir():
                 with archive.open(member) as body:
-                    _write(body, _place(staging, member.filename), room)
+                    _write(body, _target(staging, member.filename), room)
 
 
 def _unpack_tar(source: Path, staging: Path) -> None:
@@ -206,11 +206,11 @@ def _unpack_tar(source: Path, staging: Path) -> None:
     with _tar_stream(source, ending, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             if member.isdir():
-                _place(staging, member.name)
+                _target(staging, member.name)
                 continue
             if not member.isreg():
                 raise _refused(member.name, "is a link or a device")
-            target = _place(staging, member.name)
+            target = _target(staging, member.name)
             body = archive.extractfile(member)
             if body is None:
                 raise _refused(member.name, "has no content")
@@ -218,7 +218,7 @@ def _unpack_tar(source: Path, staging: Path) -> None:
             os.utime(target, (member.mtime, member.mtime))
 
 
-def _place(staging: Path, name: str) -> Path:
+def _target(staging: Path, name: str) -> Path:
     try:
         return inside(staging, str(PurePosixPath(name)))
     except UsageError:
@@ -252,7 +252,7 @@ def _copy_folder(source: Path, staging: Path) -> None:
             continue
         if not stat.S_ISREG(mode):
             raise _refused(str(path.relative_to(source)), "is a link or a device")
-        target = _place(staging, path.relative_to(source).as_posix())
+        target = _target(staging, path.relative_to(source).as_posix())
         with open(path, "rb") as body:
             _write(body, target, room)
         shutil.copystat(path, target)

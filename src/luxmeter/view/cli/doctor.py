@@ -169,15 +169,15 @@ def _build_advice() -> str:
 
 
 def _look_at_store(findings: Findings) -> None:
-    place = find_lab()
-    findings.store = {"lab": str(place.folder), "chosen by": place.said_by, "exists": place.exists}
-    if not place.exists:
+    found = find_lab()
+    findings.store = {"lab": str(found.folder), "chosen by": found.said_by, "exists": found.exists}
+    if not found.exists:
         findings.store["next"] = "made on first use, or now with: luxmeter init"
         return
     from luxmeter.store import Lab
 
     try:
-        lab = Lab.open(place.folder, create=False)
+        lab = Lab.open(found.folder, create=False)
         try:
             findings.store["runs"] = len(lab.runs(archived=None))
             findings.store["index"] = globs["store.url"] or "SQLite file in the lab"

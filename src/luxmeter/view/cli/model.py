@@ -152,19 +152,19 @@ def _inputs(texts: list[str]) -> Any:
 
 def _built(reference: str, *, meta: bool) -> Any:
     """The model that `package.module:factory` gives; without memory if it allows that."""
-    place, colon, attribute = reference.rpartition(":")
-    if not colon or not place or not attribute:
+    module, colon, attribute = reference.rpartition(":")
+    if not colon or not module or not attribute:
         raise UsageError(
             "bad-factory",
             f"{reference!r} names no factory.",
             "Write it as package.module:factory or file.py:factory.",
         )
-    found: Any = _module(place)
+    found: Any = _module(module)
     for part in attribute.split("."):
         if not hasattr(found, part):
             near = suggestion(part, [n for n in dir(found) if not n.startswith("_")])
             raise UsageError(
-                "bad-factory", f"{place} has no {attribute!r}.", near or "Check the name behind the colon."
+                "bad-factory", f"{module} has no {attribute!r}.", near or "Check the name behind the colon."
             )
         found = getattr(found, part)
     import torch
@@ -186,23 +186,23 @@ def _built(reference: str, *, meta: bool) -> Any:
     return found()
 
 
-def _module(place: str) -> Any:
+def _module(module: str) -> Any:
     sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
     try:
-        if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-            if spec is None or spec.loader is None or not Path(place).is_file():
+        if module.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(module).stem, module)
+            if spec is None or spec.loader is None or not Path(module).is_file():
                 raise UsageError(
-                    "bad-factory", f"There is no file {place}.", "Check the path before the colon."
+                    "bad-factory", f"There is no file {module}.", "Check the path before the colon."
                 )
             loaded = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(loaded)
             return loaded
-        return importlib.import_module(place)
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise UsageError(
             "bad-factory",
-            f"{place} cannot be imported: {error}.",
+            f"{module} cannot be imported: {error}.",
             "Run from the folder that has it, or install it.",
         ) from error
     finally:

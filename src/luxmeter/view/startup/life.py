@@ -46,7 +46,7 @@ def join(parent: str) -> bool:
             f"{PARENT} is not what a traced program sets: {parent[:80]!r}.",
             f"Unset {PARENT}.",
         ) from None
-    place = ranks.place()
+    place = ranks.own_rank()
     if place.world_size > 1:
         token = replace(token, rank=place.rank)
     if Path(token.folder, "stopped").exists():
@@ -77,7 +77,7 @@ def begin(request: Request) -> None:
     # Where a script changes its directory, the result still goes where it was asked for.
     wanted = [path.absolute() for path in request.files]
     was_there = folder is not None and folder.is_dir()
-    place = free_folder(folder).absolute() if folder else None if wanted else own_place(request)
+    place = free_folder(folder).absolute() if folder else None if wanted else own_folder(request)
     try:
         with _or_nothing():
             chosen = {f.name: getattr(request, f.name) for f in fields(TraceOptions)}
@@ -88,7 +88,7 @@ def begin(request: Request) -> None:
         raise
     trace.gives_way = True
     assert trace.folder is not None
-    token = Token.of(trace.folder, trace.options, ranks.place().rank)
+    token = Token.of(trace.folder, trace.options, ranks.own_rank().rank)
     os.environ[PARENT] = json.dumps({"folder": token.folder, "rank": token.rank, "options": token.options})
     owner = os.getpid()
 
@@ -166,14 +166,16 @@ def _told() -> Iterator[None]:
         exit_code.fail()
 
 
-def own_place(request: Request) -> Path:
+def own_folder(request: Request) -> Path:
     """Where a trace goes that was asked to go nowhere else: into the run it is for or made in, or into the lab."""
     if request.into:
         from luxmeter.experiment import find_run
 
-        return free_name(find_run(request.into).folder, request.name, ranks.place())
+        return free_name(find_run(request.into).folder, request.name, ranks.own_rank())
     run = active_run()
-    return free_name(run.folder, request.name, ranks.place()) if run is not None else Lab.open().new_trace()
+    return (
+        free_name(run.folder, request.name, ranks.own_rank()) if run is not None else Lab.open().new_trace()
+    )
 
 
 def into_its_run(folder: Path, name: str) -> Path:
@@ -181,7 +183,7 @@ def into_its_run(folder: Path, name: str) -> Path:
     runs = runs_begun_here()
     if folder.parent.name != layout.TRACES or len(runs) != 1:
         return folder
-    target = free_name(runs[0], name, ranks.place())
+    target = free_name(runs[0], name, ranks.own_rank())
     target.parent.mkdir(exist_ok=True)
     shutil.move(folder, target)
     return target

@@ -42,6 +42,8 @@ _load, _, _names = door(
         "bench_model": "operators",
         "load_operators": "operators",
         "Operators": "operators",
+        "Trainer": "train",
+        "Callback": "train",
     },
 )
 __all__ = ["__version__", *_names]
@@ -91,6 +93,8 @@ if TYPE_CHECKING:
     from luxmeter.operators import bench_model as bench_model
     from luxmeter.operators import load_operators as load_operators
     from luxmeter.settings import globs as globs
+    from luxmeter.train import Callback as Callback
+    from luxmeter.train import Trainer as Trainer
 
 
 def __getattr__(name: str) -> Any:

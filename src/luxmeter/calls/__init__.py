@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.listen import Heard as Heard
     from luxmeter.calls.listen import Listener as Listener
     from luxmeter.calls.options import TraceOptions as TraceOptions
+    from luxmeter.calls.options import TraceSettings as TraceSettings
     from luxmeter.calls.patching.patcher import coverage as coverage
     from luxmeter.calls.processes import Token as Token
     from luxmeter.calls.reader import trace_title as trace_title
@@ -68,6 +69,7 @@ __getattr__, __dir__, __all__ = door(
         "Heard": "listen",
         "Listener": "listen",
         "TraceOptions": "options",
+        "TraceSettings": "options",
         "coverage": "patching.patcher",
         "Token": "processes",
         "trace_title": "reader",

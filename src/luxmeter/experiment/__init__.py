@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from luxmeter.experiment.capture.snapshot import snapshot_refs as snapshot_refs
     from luxmeter.experiment.capture.started import program_follows as program_follows
     from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
+    from luxmeter.experiment.checkpoint.saver import Loaded as Loaded
     from luxmeter.experiment.checkpoint.saver import Saver as Saver
+    from luxmeter.experiment.checkpoint.state import restore_state as restore_state
     from luxmeter.experiment.compare.curves import Band as Band
     from luxmeter.experiment.compare.curves import Sets as Sets
     from luxmeter.experiment.compare.curves import axes_of as axes_of
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.compare.repeats import group_runs as group_runs
     from luxmeter.experiment.data.loader import DataLoader as DataLoader
     from luxmeter.experiment.experiment import Experiment as Experiment
+    from luxmeter.experiment.folder import folder_of as folder_of
     from luxmeter.experiment.log.logger import Logger as Logger
     from luxmeter.experiment.meter.meter import AvgMeter as AvgMeter
     from luxmeter.experiment.meter.meter import Meter as Meter
@@ -63,6 +66,8 @@ if TYPE_CHECKING:
     from luxmeter.experiment.reproduce.rollback import roll_back as roll_back
     from luxmeter.experiment.running import offer_experiment as offer_experiment
     from luxmeter.experiment.running import program_ended as program_ended
+    from luxmeter.experiment.seed.rng_state import get_rng_state as get_rng_state
+    from luxmeter.experiment.seed.rng_state import set_rng_state as set_rng_state
     from luxmeter.experiment.seed.seed import RndManager as RndManager
     from luxmeter.experiment.seed.seed import random as random
     from luxmeter.experiment.transfer.archive import export_run as export_run
@@ -80,7 +85,9 @@ __getattr__, __dir__, __all__ = door(
         "snapshot_refs": "capture.snapshot",
         "program_follows": "capture.started",
         "FolderState": "checkpoint.folder_state",
+        "Loaded": "checkpoint.saver",
         "Saver": "checkpoint.saver",
+        "restore_state": "checkpoint.state",
         "Band": "compare.curves",
         "Sets": "compare.curves",
         "axes_of": "compare.curves",
@@ -102,6 +109,7 @@ __getattr__, __dir__, __all__ = door(
         "group_runs": "compare.repeats",
         "DataLoader": "data.loader",
         "Experiment": "experiment",
+        "folder_of": "folder",
         "Logger": "log.logger",
         "AvgMeter": "meter.meter",
         "Meter": "meter.meter",
@@ -132,6 +140,8 @@ __getattr__, __dir__, __all__ = door(
         "roll_back": "reproduce.rollback",
         "offer_experiment": "running",
         "program_ended": "running",
+        "get_rng_state": "seed.rng_state",
+        "set_rng_state": "seed.rng_state",
         "RndManager": "seed.seed",
         "random": "seed.seed",
         "export_run": "transfer.archive",

@@ -16,7 +16,7 @@ from luxmeter.experiment.checkpoint import folder as folder_files
 from luxmeter.experiment.checkpoint.background import writer_of
 from luxmeter.experiment.checkpoint.folder import Kind, SavedFile
 from luxmeter.experiment.checkpoint.format import FORMATS, Arena, Snapshot, read_file
-from luxmeter.experiment.checkpoint.state import Resumed, collect, module_storages, restore
+from luxmeter.experiment.checkpoint.state import Resumed, collect, module_storages, restore_state
 from luxmeter.experiment.checkpoint.tree import encode_plain
 
 
@@ -186,7 +186,7 @@ class Saver:
             loaded = self._load_step("checkpoint", source, device)
         else:
             path, loaded = Path(source), self.load(source, device=device)
-        return restore(loaded.checkpoint, parts, random=random, path=str(path), info=loaded.info)
+        return restore_state(loaded.checkpoint, parts, random=random, path=str(path), info=loaded.info)
 
     def clear_checkpoints(self) -> None:
         """Remove all checkpoints of the folder."""
@@ -199,6 +199,13 @@ class Saver:
     def clear_models(self) -> None:
         """Remove all models of the folder."""
         self._clear("model")
+
+    def remove(self, path: str | os.PathLike[str]) -> None:
+        """Remove one saved file of the folder, with what lies beside it; one that is gone already is no error."""
+        self.flush()
+        saved = folder_files.read_entry(Path(path), 0)
+        if saved is not None:
+            folder_files.remove(saved)
 
     def flush(self) -> None:
         """Wait until everything is on disk; raise what went wrong on the way."""

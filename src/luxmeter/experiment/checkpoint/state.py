@@ -53,7 +53,9 @@ def collect(step: int, parts: Mapping[str, Any], *, random: Any, gradients: bool
     }
 
 
-def restore(state: Any, parts: Mapping[str, Any], *, random: Any, path: str, info: dict[str, Any]) -> Resumed:
+def restore_state(
+    state: Any, parts: Mapping[str, Any], *, random: Any, path: str, info: dict[str, Any]
+) -> Resumed:
     """Put a state of collect() back into its parts; the random state last, when nothing draws any more."""
     if not isinstance(state, Mapping) or "luxmeter_state" not in state:
         raise CheckpointError(
@@ -70,6 +72,9 @@ def restore(state: Any, parts: Mapping[str, Any], *, random: Any, path: str, inf
     saved: Mapping[str, Any] = state["parts"]
     parts = _with_manager(parts, random)
     _check_names(saved, parts, path)
+    for name, part in parts.items():  # before any of them is touched
+        if _is_module(part) and saved[name]["kind"] == "state":
+            _check_weights(part, saved[name]["state"], name, path)
     for name, part in parts.items():
         if not (name == "random" and random is not True):
             _put(part, saved[name], name, path)
@@ -203,6 +208,43 @@ def _check_names(saved: Mapping[str, Any], parts: Mapping[str, Any], path: str) 
             key=str(left),
             stacklevel=5,
         )
+
+
+def _check_weights(module: torch.nn.Module, saved: Mapping[str, Any], name: str, path: str) -> None:
+    """Whether these weights are of this model; a hook of the model's own may still make them so."""
+    if any(inner._load_state_dict_pre_hooks for inner in module.modules()):
+        return
+    own = module.state_dict()
+    missing = [key for key in own if key not in saved]
+    unexpected = [key for key in saved if key not in own]
+    reshaped = [
+        f"{key} ({_size(saved[key])} there, {_size(value)} here)"
+        for key, value in own.items()
+        if key in saved and _size(saved[key]) != _size(value) and not _is_lazy(value)
+    ]
+    found = [
+        f"{what}: {', '.join(keys[:5])}{f' and {len(keys) - 5} more' if len(keys) > 5 else ''}"
+        for what, keys in (
+            ("missing there", missing),
+            ("unknown here", unexpected),
+            ("of another shape", reshaped),
+        )
+        if keys
+    ]
+    if found:
+        raise CheckpointError(
+            "checkpoint-of-another-model",
+            f"{path} holds another model than {name!r} ({type(module).__name__}): {'; '.join(found)}.",
+            "Build the model as it was when it was saved. Nothing was changed.",
+        )
+
+
+def _size(value: Any) -> tuple[int, ...] | None:
+    return tuple(value.shape) if isinstance(value, torch.Tensor) and not _is_lazy(value) else None
+
+
+def _is_lazy(value: Any) -> bool:
+    return isinstance(value, torch.nn.UninitializedParameter | torch.nn.UninitializedBuffer)
 
 
 def _position(saved: Mapping[str, Any]) -> tuple[int, int]:

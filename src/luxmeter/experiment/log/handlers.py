@@ -72,7 +72,7 @@ class ConsoleHandler(logging.Handler):
 
     def _emit_plain(self, record: logging.LogRecord) -> None:
         text = (
-            f"{_clock(record)} {record.levelname:<8}{_source_line(record)} {_rank_mark()}{_message(record)}\n"
+            f"{_clock(record)} {record.levelname:<8}{_source_line(record)}{_rank_mark()}{_message(record)}\n"
         )
         try:
             self.stream.write(text)
@@ -93,7 +93,7 @@ class ConsoleHandler(logging.Handler):
         line = Text.assemble(
             (f"{_clock(record)} ", "dim"),
             (f"{record.levelname:<8}", _STYLES.get(record.levelname, "")),
-            (f"{_source_line(record)} ", "dim"),
+            (_source_line(record), "dim"),
             (_rank_mark(), "magenta"),
             message,
         )
@@ -118,7 +118,7 @@ class LogFile(logging.handlers.RotatingFileHandler):
     def format(self, record: logging.LogRecord) -> str:
         day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         stamp = f"{day}.{int(record.msecs):03d}"
-        return f"{stamp} {record.levelname:<8}{record.name} {_source_line(record)} {_rank_mark()}{_message(record)}"
+        return f"{stamp} {record.levelname:<8}{record.name} {_source_line(record)}{_rank_mark()}{_message(record)}"
 
 
 def file_name(stem: str) -> str:
@@ -153,7 +153,8 @@ def _clock(record: logging.LogRecord) -> str:
 
 
 def _source_line(record: logging.LogRecord) -> str:
-    return f"{record.filename}:{record.lineno}"
+    """Who wrote it, in front of what; nothing for our own, whose lines are not the user's."""
+    return "" if record.name.startswith("luxmeter.") else f"{record.filename}:{record.lineno} "
 
 
 def _rank_mark() -> str:

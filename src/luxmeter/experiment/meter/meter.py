@@ -315,6 +315,13 @@ class AvgMeter(Meter):
         last = value if type(value) in (int, float) and not math.isnan(value) else average.last
         return f"{meter_format.show(last, how)}({meter_format.show(average.mean, how)})"
 
+    def shown(self, name: str, *, recent: bool = False) -> str:
+        """The mean of a name as the meter prints it, over all updates or over the last few; of what is not averaged, the last."""
+        value = self[name]
+        if isinstance(value, Average):
+            value = value.windowed if recent else value.mean
+        return meter_format.show(value, self._formats.get(name))
+
     def __str__(self) -> str:
         self._read()
         return super().__str__()

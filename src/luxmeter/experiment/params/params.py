@@ -251,6 +251,10 @@ class BaseParams(Declaring):
         plain: dict[str, Any] = files.plain(self.to_dict(), fallback=repr)
         return plain
 
+    def live_values(self) -> dict[str, Any]:
+        """The values of this level themselves: what is written here is not checked. For what changes with every batch."""
+        return self._level.values
+
     # Comparing and copying
 
     def hash(self) -> str:

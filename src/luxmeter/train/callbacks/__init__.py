@@ -1,0 +1,1 @@
+"""What is called around a training: plain objects, one file for each purpose."""

@@ -1,0 +1,92 @@
+"""A moving average of the weights."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from luxmeter.errors import UsageError
+from luxmeter.train.callbacks.callback import Callback
+from luxmeter.train.callbacks.optimization import Optimization
+
+if TYPE_CHECKING:
+    from luxmeter.train.trainer import Trainer
+
+
+class EMAUpdate(Callback):
+    """Averages the weights of all models after each step (torch's AveragedModel); evaluations are made with the averages."""
+
+    priority = 30
+
+    def __init__(self, decay: float = 0.999, *, in_evaluation: bool = True) -> None:
+        if not isinstance(decay, float) or not 0 < decay < 1:
+            raise UsageError("ema-decay", f"decay={decay!r} averages nothing.", "Give one such as 0.999.")
+        self.decay = decay
+        self.in_evaluation = in_evaluation
+        self.averaged: dict[str, AveragedModel] = {}
+        self._models: dict[str, torch.nn.Module] = {}
+        self._optimization: Optimization | None = None
+
+    def setup(self, trainer: Trainer) -> None:
+        """Copy the weights."""
+        if self.averaged:
+            return
+        self._models = {name: model for name, model in trainer.models.items() if list(model.parameters())}
+        average = get_ema_multi_avg_fn(self.decay)  # type: ignore[no-untyped-call]
+        self.averaged = {
+            name: AveragedModel(model, multi_avg_fn=average) for name, model in self._models.items()
+        }
+        self._optimization = trainer.callbacks.find(Optimization)
+        if self.in_evaluation:
+            trainer.evaluating_with(self.swapped)
+
+    def after_batch(self, trainer: Trainer, result: Any) -> None:
+        """Average, if there was a step."""
+        optimization = self._optimization
+        if optimization is None or not optimization.is_active or optimization.stepped:
+            self._update()
+
+    def after_epoch(self, trainer: Trainer, meter: Any) -> None:
+        """Average, if the last batches were a step of their own."""
+        if self._optimization is not None and self._optimization.is_active and self._optimization.stepped:
+            self._update()
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Inside, the models have the averaged weights."""
+        pairs = [
+            (own, average)
+            for name, model in self._models.items()
+            for own, average in zip(_tensors(model), _tensors(self.averaged[name].module), strict=True)
+        ]
+        _swap(pairs)
+        try:
+            yield
+        finally:
+            _swap(pairs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The averages."""
+        return {name: averaged.state_dict() for name, averaged in self.averaged.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for name, averaged in self.averaged.items():
+            averaged.load_state_dict(state[name])
+
+    def _update(self) -> None:
+        for name, model in self._models.items():
+            self.averaged[name].update_parameters(model)
+
+
+def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [*model.parameters(), *model.buffers()]
+
+
+def _swap(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    for own, average in pairs:
+        own.data, average.data = average.data, own.data

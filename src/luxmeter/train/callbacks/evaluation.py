@@ -1,0 +1,30 @@
+"""Evaluate and test while training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from luxmeter.errors import UsageError
+from luxmeter.train.callbacks.callback import Callback
+
+if TYPE_CHECKING:
+    from luxmeter.train.trainer import Trainer
+
+
+class EvalCallback(Callback):
+    """Evaluates every `eval_every` epochs and tests every `test_every`; 0: never."""
+
+    priority = 60
+
+    def __init__(self, eval_every: int = 1, test_every: int = 0) -> None:
+        for name, every in (("eval_every", eval_every), ("test_every", test_every)):
+            if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+                raise UsageError("eval-every", f"{name}={every!r} is no number of epochs.", "Give 0 or more.")
+        self.eval_every = eval_every
+        self.test_every = test_every
+
+    def after_epoch(self, trainer: Trainer, meter: Any) -> None:
+        """Evaluate and test if it is time."""
+        for which, every in (("eval", self.eval_every), ("test", self.test_every)):
+            if every and trainer.position.eidx % every == 0:
+                trainer.evaluate(which)

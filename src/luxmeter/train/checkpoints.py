@@ -1,0 +1,226 @@
+"""A trainer's whole state into a checkpoint and back, so that it goes on bit by bit: in the middle of an epoch, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from luxmeter.errors import CheckpointError, StoreError, UsageError
+from luxmeter.experiment import (
+    Loaded,
+    Saver,
+    find_run,
+    get_rng_state,
+    lab_of,
+    restore_state,
+    runs,
+    set_rng_state,
+)
+from luxmeter.files import read_json
+from luxmeter.store import Run
+from luxmeter.train import parts
+from luxmeter.train.callbacks.optimization import Optimization
+from luxmeter.train.position import Phase
+
+if TYPE_CHECKING:
+    from luxmeter.train.data import DataBundle
+    from luxmeter.train.trainer import Trainer
+
+RECORD = "trainer.json"
+FORMAT = 1  # of trainer.json; 1: class, file, options, save
+
+
+def remember(trainer: Trainer) -> None:
+    """Write into the run which Trainer made it and where its checkpoints lie."""
+    import json
+
+    experiment = trainer.experiment
+    if experiment is None or experiment.writer is None:
+        return
+    kind, folder = type(trainer), trainer.saver.folder
+    within = folder.is_relative_to(experiment.folder)
+    record = {
+        "format": FORMAT,
+        "class": f"{kind.__module__}:{kind.__qualname__}",
+        "options": {name: repr(value) for name, value in vars(trainer.options).items()},
+        "save": str(folder.relative_to(experiment.folder) if within else folder.absolute()),
+    }
+    experiment.writer.put_file(RECORD, json.dumps(record, indent=1))
+
+
+def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_done: bool) -> str:
+    """Save a checkpoint of everything."""
+    at = trainer.position
+    optimization = trainer.callbacks.find(Optimization)
+    found: dict[str, Any] = {
+        **parts.stateful(trainer),
+        **{f"data.{name}": loader for name, loader in _loaders(trainer.data).items()},
+        **{f"callback.{name}": callback for name, callback in trainer.callbacks.stateful().items()},
+    }
+    loop = {
+        "position": at.state_dict(epoch_done=epoch_done),
+        "meter": trainer.meter.state_dict() if not epoch_done or at.cut else None,
+        "epoch_random": trainer._training.epoch_random,
+    }
+    return trainer.saver.save_state(
+        at.done,
+        info={"epoch": at.eidx, "step": at.done, **(info or {})},
+        kind=kind,  # type: ignore[arg-type]
+        gradients=optimization is None or optimization.pending > 0 or not optimization.is_active,
+        loop=loop,
+        **found,
+    )
+
+
+def resume(trainer: Trainer, source: bool | int | str | PathLike[str]) -> None:
+    """Put a checkpoint back into the trainer."""
+    found = _load(trainer, source)
+    if found is None:
+        trainer.notice("There is no checkpoint to go on from: the training begins at its start.")
+        return
+    path, loaded = found
+    state = loaded.checkpoint
+    saved = state.get("parts", {}) if isinstance(state, Mapping) else {}
+    if "loop" not in saved:
+        raise CheckpointError(
+            "resume-no-state",
+            f"{path} was not saved by a Trainer.",
+            "Load it with trainer.saver.load() and give its parts to load_state_dict() yourself.",
+        )
+    for name in ("train", "eval", "test"):
+        if f"data.{name}" in saved and name in trainer.data:
+            trainer.data[name]  # made, so that its position can be put back
+    loaders = {f"data.{name}": one for name, one in _loaders(trainer.data).items() if f"data.{name}" in saved}
+    callbacks = {
+        f"callback.{name}": one
+        for name, one in trainer.callbacks.stateful().items()
+        if f"callback.{name}" in saved
+    }
+    loop = saved["loop"]["value"]
+    restore_state(
+        state,
+        {**parts.stateful(trainer), **loaders, **callbacks},
+        random=True,
+        path=path,
+        info=loaded.info,
+    )
+    training, at = trainer._training, trainer.position
+    at.load_state_dict(loop["position"])
+    if loop["meter"] is not None:
+        training.meter.load_state_dict(loop["meter"])
+    has_position = "data.train" in saved
+    training.skip = at.idx if at.phase is Phase.BATCHES and not has_position else 0
+    training.epoch_random = loop["epoch_random"]
+    trainer.logger.info(f"Going on from {path}: {at}")
+
+
+def load_weights(trainer: Trainer, source: bool | int | str | PathLike[str]) -> tuple[str, int]:
+    """Put back the models alone, for an evaluation; from where, and of which step."""
+    found = _load(trainer, source)
+    if found is None:
+        raise CheckpointError(
+            "checkpoint-absent",
+            "The run has no checkpoint.",
+            "Train it with checkpoints on, or name another run.",
+        )
+    path, loaded = found
+    state = loaded.checkpoint
+    models = {name: model for name, model in parts.models(trainer).items() if name in state["parts"]}
+    averaged = {
+        f"callback.{name}": one
+        for name, one in trainer.callbacks.stateful().items()
+        if f"callback.{name}" in state["parts"] and hasattr(one, "swapped")
+    }
+    kept = {**state, "parts": {name: state["parts"][name] for name in (*models, *averaged)}, "gradients": {}}
+    restore_state(kept, {**models, **averaged}, random=False, path=path, info=loaded.info)
+    trainer.position.load_state_dict(state["parts"]["loop"]["value"]["position"])
+    return path, int(state["step"])
+
+
+def replayed(source: Iterable[Any], training: Any) -> Iterator[Any]:
+    """The batches behind those that a resumed epoch has had, of a loader that knows no position: read again, and dropped."""
+    now = get_rng_state()
+    if training.epoch_random is not None:
+        set_rng_state(training.epoch_random)
+    batches = iter(source)
+    for number in range(training.skip):
+        if next(batches, batches) is batches:
+            raise CheckpointError(
+                "loader-replay",
+                f"The training data ended at batch {number}, before batch {training.skip}, where the training was.",
+                "The data must be as it was, or use lux.DataLoader, which keeps its position.",
+            )
+    training.skip = 0
+    set_rng_state(now)
+    return batches
+
+
+def peek(data: DataBundle, name: str) -> Any:
+    """A batch, without moving anything on: neither the loader's position nor the random state."""
+    loader: Any = data[name]
+    if isinstance(loader, Iterator):
+        raise UsageError(
+            "data-once",
+            f"The {name} data can be gone through only once, so no batch of it can be looked at.",
+            "Pass the inputs yourself: trainer.cost(inputs).",
+        )
+    random = get_rng_state()
+    before = loader.state_dict() if isinstance(loader, parts.HasState) else None
+    try:
+        for batch in loader:
+            return batch
+        raise UsageError("loader-empty", f"The {name} data gave no batch.", "Check the dataset.")
+    finally:
+        if before is not None:
+            loader.load_state_dict(before)
+        set_rng_state(random)
+
+
+def save_folder(run: Run) -> Path:
+    """Where the checkpoints of a Trainer's run lie."""
+    record = read_json(run.folder / "files" / RECORD, {})
+    if not isinstance(record, dict) or not isinstance(record.get("save"), str):
+        raise StoreError(
+            "run-without-trainer",
+            f"The run {run.name} ({run.id}) was not made by a Trainer.",
+            "Name one that was: luxmeter runs lists them.",
+        )
+    return run.folder / str(record["save"])
+
+
+def _loaders(data: DataBundle) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, loader in data.made().items():
+        if isinstance(loader, parts.HasState) and not any(loader is known for known in found.values()):
+            found[name] = loader
+    return found
+
+
+def _load(trainer: Trainer, source: bool | int | str | PathLike[str]) -> tuple[str, Loaded] | None:
+    saver = trainer.saver
+    if source is True:
+        if saver.find_checkpoints():
+            return str(saver.folder), saver.load_latest_checkpoint()
+        return _load_of_last_run(trainer)
+    if isinstance(source, int):
+        return f"{saver.folder}, step {source}", saver.load_checkpoint(source)
+    if Path(source).is_file():
+        return str(source), saver.load(source)
+    folder = save_folder(find_run(str(source)))
+    return str(folder), Saver(folder).load_latest_checkpoint()
+
+
+def _load_of_last_run(trainer: Trainer) -> tuple[str, Loaded] | None:
+    """Of the last run of this name that has a checkpoint; not of one that came to its end."""
+    experiment = trainer.experiment
+    if experiment is None or not experiment.id:
+        return None
+    for run in runs(name=experiment.name, limit=20, lab=lab_of(experiment.run)):
+        if run.id == experiment.id or not (run.folder / "files" / RECORD).is_file():
+            continue
+        saver = Saver(save_folder(run))
+        if run.state != "finished" and saver.find_checkpoints():
+            return str(saver.folder), saver.load_latest_checkpoint()
+    return None

@@ -104,8 +104,8 @@ def test_the_guide_shows_true_output():
     code, shown = (
         page.split(mark)[1].split("```")[0] for mark in ("```python\n", "with torch 2.13:\n\n```\n")
     )
-    if not torch.__version__.startswith("2.13"):
-        pytest.skip("the numbers are those of torch 2.13")
+    if not torch.__version__.startswith("2.13") or sys.version_info >= (3, 14):
+        pytest.skip("the numbers are those of torch 2.13 on Python 3.11 to 3.13")
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )

@@ -61,7 +61,7 @@ def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_d
     }
     loop = {
         "position": at.state_dict(epoch_done=epoch_done),
-        "meter": trainer.meter.state_dict() if not epoch_done or at.cut else None,
+        "meter": trainer.meter.state_dict() if not epoch_done else None,
         "epoch_random": trainer._training.epoch_random,
     }
     return trainer.saver.save_state(
@@ -114,6 +114,18 @@ def resume(trainer: Trainer, source: bool | int | str | PathLike[str]) -> None:
     training.skip = at.idx if at.phase is Phase.BATCHES and not has_position else 0
     training.epoch_random = loop["epoch_random"]
     trainer.logger.info(f"Going on from {path}: {at}")
+
+
+def reopen(trainer: Trainer) -> None:
+    """Go on in an epoch that an earlier training of this trainer left before its end."""
+    training, at = trainer._training, trainer.position
+    at.cut = False
+    if at.idx and at.phase is Phase.BATCHES:
+        loader: Any = trainer.data["train"]
+        if isinstance(loader, parts.HasState):
+            loader.load_state_dict(loader.state_dict())
+        else:
+            training.skip = at.idx
 
 
 def load_weights(trainer: Trainer, source: bool | int | str | PathLike[str]) -> tuple[str, int]:
@@ -213,7 +225,7 @@ def _load(trainer: Trainer, source: bool | int | str | PathLike[str]) -> tuple[s
 
 
 def _load_of_last_run(trainer: Trainer) -> tuple[str, Loaded] | None:
-    """Of the last run of this name that has a checkpoint; not of one that came to its end."""
+    """Of the last run of this name that has a checkpoint."""
     experiment = trainer.experiment
     if experiment is None or not experiment.id:
         return None
@@ -221,6 +233,6 @@ def _load_of_last_run(trainer: Trainer) -> tuple[str, Loaded] | None:
         if run.id == experiment.id or not (run.folder / "files" / RECORD).is_file():
             continue
         saver = Saver(save_folder(run))
-        if run.state != "finished" and saver.find_checkpoints():
+        if saver.find_checkpoints():
             return str(saver.folder), saver.load_latest_checkpoint()
     return None

@@ -32,9 +32,9 @@ def add_defaults(trainer: Trainer) -> None:
         Metrics().hook(trainer)
     if options.ema is not None and callbacks.find(EMAUpdate) is None:
         EMAUpdate(options.ema).hook(trainer)
-    if options.schedule is not None and callbacks.find(LRSchedule) is None:
-        by: Any = options.schedule
-        (LRSchedule(every=by) if isinstance(by, str) else LRSchedule(by)).hook(trainer)
+    by: Any = options.schedule
+    if by is not None and callbacks.find(LRSchedule) is None:
+        (LRSchedule(every=by) if by in ("step", "epoch") else LRSchedule(by)).hook(trainer)
     if options.checkpoint and callbacks.find(ModelCheckpoint) is None:
         ModelCheckpoint().hook(trainer)
     if options.checkpoint and callbacks.find(KeyErrorSave) is None:

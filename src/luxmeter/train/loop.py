@@ -20,10 +20,11 @@ def train(trainer: Trainer, hooks: Hooks) -> None:
         if at.phase is Phase.BATCHES:
             hooks.call("before_epoch", trainer)
             train_epoch(trainer, hooks)
+            if at.cut:
+                break
             at.phase = Phase.EPOCH_END
         hooks.call("after_epoch", trainer, trainer.meter)
         at.next_epoch()
-        trainer.meter.reset()
     hooks.call("after_train", trainer)
 
 
@@ -31,6 +32,8 @@ def train_epoch(trainer: Trainer, hooks: Hooks) -> None:
     """The batches that are left of this epoch."""
     at, params, device, pace = trainer.position, trainer.params, trainer.device, trainer.pace
     train_batch, before, after = trainer.step, hooks["before_batch"], hooks["after_batch"]
+    if not at.idx:
+        trainer.meter.reset()
     asked = perf_counter()
     for batch in trainer.batches("train"):
         given = perf_counter()

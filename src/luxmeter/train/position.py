@@ -26,7 +26,7 @@ class Position:
         self.eidx, self.idx, self.global_step = 1, 0, 0
         self.phase = Phase.BATCHES
         self.batch_done = False  # of the batch `idx`: the optimizer has stepped, its callbacks are at work
-        self.cut = False  # the epoch was left before its end: what is saved goes on there
+        self.cut = False  # the training ended before the epoch did: another one goes on there
         self._values = params.live_values()
         self._tell()
 
@@ -50,10 +50,10 @@ class Position:
 
     def state_dict(self, *, epoch_done: bool = False) -> dict[str, Any]:
         """Where to go on: behind this batch; with `epoch_done`, behind this epoch and all that follows its last batch."""
-        if epoch_done and not self.cut:
+        if epoch_done:
             return {"eidx": self.eidx + 1, "idx": 0, "global_step": self.done, "phase": Phase.BATCHES.value}
-        idx, phase = self.idx + self.batch_done, Phase.BATCHES if self.cut else self.phase
-        return {"eidx": self.eidx, "idx": idx, "global_step": self.done, "phase": phase.value}
+        idx = self.idx + self.batch_done
+        return {"eidx": self.eidx, "idx": idx, "global_step": self.done, "phase": self.phase.value}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stand where `state_dict` says."""

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from luxmeter.store import Run
 
 _EVALUATED_BY = {"eval": "eval_batch", "test": "test_batch"}
-_open: weakref.ref[Trainer] | None = None  # the trainer whose run goes on, between its trainings
+# The run that goes on between the trainings of its trainer, which itself may be gone.
+_open: tuple[Experiment, Logger, weakref.ref[Trainer]] | None = None
 
 
 @dataclass
@@ -139,7 +140,7 @@ class Trainer:
         state = self._training
         if state.experiment is not None and state.experiment.state == "running":
             return state.experiment
-        self._close_other()
+        close_open(but=self)
         experiment = Experiment(
             self._experiment_name(name),
             {k: v for k, v in self.params.to_dict().items() if k not in ("eidx", "idx", "global_step")},
@@ -158,7 +159,7 @@ class Trainer:
             self._fail(error, Hooks([]))
             raise
         global _open
-        _open = weakref.ref(self)
+        _open = experiment, self.logger, weakref.ref(self)
         return experiment
 
     def regist_databundler(self, train: Any = None, eval: Any = None, test: Any = None) -> None:
@@ -196,8 +197,11 @@ class Trainer:
         try:
             with self._working(), self._listening_to_ctrl_c():
                 hooks.call("setup", self)
+                checkpoints.reopen(self)
                 if resume is not False:
                     checkpoints.resume(self, resume)
+                if self.is_over():
+                    self.notice(f"Nothing is left to train: {self.position}, of {epochs or steps or state.epochs}.")
                 loop.train(self, hooks)
         except BaseException as error:
             self._fail(error, hooks)
@@ -593,7 +597,15 @@ class Trainer:
         if experiment is not None:
             experiment.end_exp(error)
 
-    def _close_other(self) -> None:
-        other = _open() if _open is not None else None
-        if other is not None and other is not self and not other._training.busy:
-            other.close()
+
+def close_open(but: Trainer | None = None) -> None:
+    """End the run that goes on between the trainings of another trainer."""
+    global _open
+    if _open is None:
+        return
+    experiment, logger, reference = _open
+    trainer = reference()
+    if trainer is None or (trainer is not but and not trainer._training.busy):
+        _open = None
+        logger.close()
+        experiment.end_exp()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class EvalCallback(Callback):
-    """Evaluates every `eval_every` epochs and tests every `test_every`; 0: never."""
+    """Evaluates every `eval_every` epochs and tests every `test_every`; 0: never. A training that ends inside an epoch, at its end."""
 
     priority = 60
 
@@ -28,3 +28,10 @@ class EvalCallback(Callback):
         for which, every in (("eval", self.eval_every), ("test", self.test_every)):
             if every and trainer.position.eidx % every == 0:
                 trainer.evaluate(which)
+
+    def after_train(self, trainer: Trainer) -> None:
+        """Evaluate and test what ended inside an epoch."""
+        if trainer.position.cut:
+            for which, every in (("eval", self.eval_every), ("test", self.test_every)):
+                if every:
+                    trainer.evaluate(which)

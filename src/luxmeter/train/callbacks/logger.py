@@ -68,6 +68,8 @@ class LoggerCallback(Callback):
 
     def after_train(self, trainer: Trainer) -> None:
         """How long it took."""
+        if trainer.position.cut:
+            self.after_epoch(trainer, trainer.meter)
         batches = trainer.position.global_step - self._done_before
         took = timedelta(seconds=round(perf_counter() - self._began))
         trainer.logger.info(f"Trained on {batches} batches in {took}")

@@ -86,7 +86,7 @@ class Optimization(Callback):
 
     def after_epoch(self, trainer: Trainer, meter: Any) -> None:
         """The step of what is left over."""
-        self.stepped = self.pending > 0 and not trainer.position.cut
+        self.stepped = self.pending > 0
         if self.stepped:
             self.step()
 

@@ -1,0 +1,23 @@
+"""Every training of these tests has a lab of its own, and one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def own_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The lab lies in the test's folder; runs end with the test."""
+    from luxmeter.train import trainer
+
+    monkeypatch.setenv("LUXMETER_HOME", str(tmp_path / "lab"))
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path / "lab"
+    torch.set_num_threads(before)
+    trainer.close_open()

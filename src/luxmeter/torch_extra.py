@@ -86,4 +86,5 @@ else:
         if not has_torch():
             return _NoTorch() if name == "torch" else _NoTensor
         torch = importlib.import_module("torch")
-        return torch if name == "torch" else torch.Tensor
+        globals().update(torch=torch, Tensor=torch.Tensor)  # found without this function from now on
+        return globals()[name]

@@ -13,11 +13,13 @@ import torch
 from drawing_data import Drawing, three_epochs, through_a_file, told
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DistributedSampler,
     RandomSampler,
     Sampler,
     Subset,
     SubsetRandomSampler,
+    TensorDataset,
     WeightedRandomSampler,
     get_worker_info,
 )
@@ -326,3 +328,45 @@ def test_an_error_in_a_sample_is_the_users_error_and_moves_nothing(workers: int)
         list(loader)
     assert loader.get_state()[:2] == (0, 2)
     assert torch.equal(random_before, torch.get_rng_state())
+
+
+TENSORS = TensorDataset(
+    torch.arange(22.0).reshape(11, 2), torch.arange(11), torch.arange(33).reshape(11, 3, 1).bool()
+)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [TENSORS, TensorDataset(torch.arange(11)), Subset(TENSORS, [3, 1, 8]), ConcatDataset([TENSORS, TENSORS])],
+    ids=["tensors", "one", "subset", "concat"],
+)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_plain_tensors_give_what_torch_gives(dataset: Any, workers: int) -> None:
+    """Their rows are taken at once and nothing is seeded: the same batches, of the same kinds."""
+    given = {"batch_size": 4, "num_workers": workers}
+    theirs = list(torch.utils.data.DataLoader(dataset, **given))
+    ours = list(lux.DataLoader(dataset, **given))
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert type(one) is type(other) is list
+        for own, their in zip(one, other, strict=True):
+            assert own.dtype == their.dtype and own.is_contiguous() and torch.equal(own, their)
+
+
+def test_only_what_cannot_draw_is_not_seeded() -> None:
+    class Shaken(TensorDataset):
+        def __getitem__(self, index: int) -> Any:
+            return super().__getitem__(index)[0] + torch.rand(1)
+
+    def read(dataset: Any, **more: Any) -> list[list[float]]:
+        torch.manual_seed(3)
+        loader = lux.DataLoader(dataset, batch_size=4, seed=1, **more)
+        state = torch.get_rng_state()
+        batches = [torch.as_tensor(batch).flatten().tolist() for batch in loader]
+        assert torch.equal(state, torch.get_rng_state())
+        return batches
+
+    shaken = Shaken(torch.zeros(11))
+    assert read(shaken) == read(shaken, num_workers=1) == read(Subset(shaken, range(11)))
+    noisy = {"collate_fn": lambda samples: torch.rand(len(samples))}
+    assert read(TENSORS, **noisy) == read(TENSORS, num_workers=1, **noisy)

@@ -12,7 +12,14 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset
 
 from luxmeter.errors import CheckpointError, UsageError
-from luxmeter.experiment.data.loader_fetch import SampleFetch, StreamFetch, Ticket, same, start_worker
+from luxmeter.experiment.data.loader_fetch import (
+    SampleFetch,
+    StreamFetch,
+    Ticket,
+    draws_nothing,
+    same,
+    start_worker,
+)
 from luxmeter.experiment.data.loader_plan import (
     ComputedPlan,
     ListedPlan,
@@ -76,7 +83,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self._options = options
         self._given_seed = seed
         self._seed = seed
-        self._seed_samples = seed_samples
+        self._seed_samples = seed_samples and not draws_nothing(dataset, self.collate_fn)
         self._iterable = isinstance(dataset, IterableDataset)
         self._shuffle = bool(shuffle)
         self._own_order = sampler is None and batch_sampler is None and not self._iterable

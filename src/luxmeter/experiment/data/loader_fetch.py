@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+    get_worker_info,
+)
 
 from luxmeter.experiment.seed.rng_state import seed_everything, stable_seed
 
@@ -33,8 +41,21 @@ class SampleFetch(Dataset[Any]):
         self.dataset = dataset
         self._collate = collate
         self._batched = batched
+        # Rows of plain tensors are taken at once: the same values as stacking them one by one, in a tenth of the time.
+        self._at_once = (
+            batched
+            and type(dataset) is TensorDataset
+            and collate is default_collate
+            and all(
+                type(t) is torch.Tensor and t.layout is torch.strided and not t.requires_grad
+                for t in dataset.tensors
+            )
+        )
 
     def __getitem__(self, ticket: Ticket) -> Any:
+        if self._at_once:
+            rows = torch.tensor(ticket.indices)
+            return [tensor[rows] for tensor in self.dataset.tensors]
         if not self._batched:
             return self._collate(self._sample(ticket, ticket.indices, (ticket.repeats or (0,))[0]))
         if _reads_batches(self.dataset):
@@ -89,6 +110,17 @@ def start_worker(init: Callable[[int], None] | None, worker_id: int) -> None:
         object.__setattr__(info, "dataset", fetch.dataset)  # torch makes it read-only
     if init is not None:
         init(worker_id)
+
+
+def draws_nothing(dataset: Any, collate: Callable[[Any], Any]) -> bool:
+    """Whether reading is known to use no random number, so that nothing has to be seeded: tensors, and torch's own parts of them."""
+    if collate is not default_collate:
+        return False
+    if type(dataset) is ConcatDataset:
+        return all(draws_nothing(inner, collate) for inner in dataset.datasets)
+    if type(dataset) is Subset:
+        return draws_nothing(dataset.dataset, collate)
+    return type(dataset) is TensorDataset
 
 
 def _reads_batches(dataset: Any) -> bool:

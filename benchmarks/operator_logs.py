@@ -22,7 +22,7 @@ from luxmeter.isolate import Pool
 from luxmeter.operators.case import Case, Operators, case_from_json, case_to_json
 from luxmeter.operators.dtypes import in_dtype
 from luxmeter.operators.foreign.load import load_foreign
-from luxmeter.operators.replay import outputs_of, replay
+from luxmeter.operators.inputs import outputs_of, replay
 
 # What PyTorch's own replay of these logs leaves out.
 SKIPPED_THERE = (

@@ -21,7 +21,7 @@ import torch
 
 import luxmeter as lux
 from luxmeter.operators.case import Case, Operators, load_operators
-from luxmeter.operators.replay import outputs_of, replay
+from luxmeter.operators.inputs import outputs_of, replay
 
 
 def main() -> None:

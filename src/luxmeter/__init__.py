@@ -44,6 +44,7 @@ _load, _, _names = door(
         "Operators": "operators",
         "Trainer": "train",
         "Callback": "train",
+        "TaskFlow": "train",
     },
 )
 __all__ = ["__version__", *_names]
@@ -64,6 +65,8 @@ NAMES.update(
         "load model": "luxmeter.model:load_cost",
         "load zen": "luxmeter.model:load_score",
         "load search": "luxmeter.model:load_search",
+        "load eval": "luxmeter.train:load_evaluation",
+        "control run": "luxmeter.train:control_run",
     }
 )
 
@@ -94,6 +97,7 @@ if TYPE_CHECKING:
     from luxmeter.operators import load_operators as load_operators
     from luxmeter.settings import globs as globs
     from luxmeter.train import Callback as Callback
+    from luxmeter.train import TaskFlow as TaskFlow
     from luxmeter.train import Trainer as Trainer
 
 

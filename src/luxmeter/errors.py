@@ -78,3 +78,10 @@ def suggestion(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """`Did you mean 'epoch'?` when one of the known names is near, otherwise an empty string."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"Did you mean {near[0]!r}?" if near else ""
+
+
+def near_names(name: str, known: Iterable[str], *, most: int = 3) -> str:
+    """`Did you mean 'SGD' or 'ASGD'?`: as `suggestion`, of up to `most` names, whatever their case."""
+    by_lower = {one.lower(): one for one in known}
+    near = [repr(by_lower[low]) for low in difflib.get_close_matches(name.lower(), by_lower, n=most)]
+    return f"Did you mean {' or '.join(near)}?" if near else ""

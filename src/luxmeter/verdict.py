@@ -50,16 +50,6 @@ class Comparison:
     threshold: float
     more_samples: int
 
-    @property
-    def b_is_slower(self) -> bool:
-        """True only if B is higher beyond doubt and beyond noise (for times: slower)."""
-        return self.call == "higher"
-
-    @property
-    def b_is_faster(self) -> bool:
-        """True only if B is lower beyond doubt and beyond noise (for times: faster)."""
-        return self.call == "lower"
-
 
 def noise_floor(repeats: Sequence[Values]) -> float:
     """From A/A measurements (the same thing measured several times): the relative difference that means nothing.

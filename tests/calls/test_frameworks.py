@@ -47,7 +47,7 @@ def test_several_may_wait_for_one_package(tmp_path, monkeypatch):
     import contextlib
     import sys
 
-    from luxmeter.calls.patching.imports import suspended_imports
+    from luxmeter.calls.patching.suspended import suspended_imports
     from luxmeter.import_hook import call_after_import
 
     (tmp_path / "awaited_package.py").write_text("x = 1")

@@ -136,7 +136,7 @@ LOST = {
     Form.OPERATOR: {"torch.ops.aten.mm"},
     **{
         silent: set()
-        for silent in (Form.COMPILE, Form.ASIDE, Form.PICKLE, Form.HIDDEN, Form.WORKER, Form.FIRST_STEP)
+        for silent in (Form.COMPILE, Form.SUSPENDING, Form.PICKLE, Form.HIDDEN, Form.WORKER, Form.FIRST_STEP)
     },
 }
 

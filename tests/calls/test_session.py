@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -13,6 +14,8 @@ from torch import nn
 
 import luxmeter as lux
 from luxmeter.calls import Device
+from luxmeter.calls import describe as names
+from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.session import active
 from luxmeter.errors import TraceError, UsageError
 
@@ -52,6 +55,42 @@ def test_a_training_step_shows_layers_functions_backward_and_optimizer():
     assert {child.name for child in tree["test_session.Net"].children} == {"torch.nn.Linear", "torch.relu"}
     assert tree["test_session.Net"]["Net.first"].n == 5
     assert "torch.relu" in str(t) and "Net" in str(tree)
+
+
+def test_a_signature_that_another_thread_is_describing(monkeypatch: pytest.MonkeyPatch):
+    """The first call of a signature on one thread ends while another, which was first, still describes it."""
+    begun, described, ended = threading.Event(), threading.Event(), threading.Event()
+    key, describe = Arguments._key, names.describe
+
+    def late_key(self: Arguments, value: Any) -> object:
+        if threading.current_thread() is threading.main_thread():
+            begun.set()
+            assert described.wait(20)
+        return key(self, value)
+
+    def late_describe(*args: Any, **how: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread() and not described.is_set():
+            described.set()
+            assert ended.wait(20)
+        return describe(*args, **how)
+
+    with own() as t:
+        monkeypatch.setattr(Arguments, "_key", late_key)
+        monkeypatch.setattr(names, "describe", late_describe)
+        double = t.wrap(lambda x: torch.as_tensor(x) * 2, name="double")
+
+        def first() -> None:
+            assert begun.wait(20)
+            double(np.ones(3))
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        double(np.ones(3))
+        ended.set()
+        thread.join()
+    assert t.result.notes() == []
+    ((_, found),) = t.result.signatures
+    assert found.outputs == ((3,),) and t.table()["double"].n == 2
 
 
 def test_inside_shows_what_calls_call():

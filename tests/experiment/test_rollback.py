@@ -211,9 +211,9 @@ def test_a_change_in_the_last_moment_is_not_lost(lab: Lab, monkeypatch: pytest.M
 
 def test_dry_run_writes_nothing(lab: Lab, tmp_path: Path) -> None:
     run = make_run(lab, code={"train.py": "a\n"})
-    assert roll_back(run, tmp_path / "back", dry=True).written == ["train.py"]
+    assert roll_back(run, tmp_path / "back", dry_run=True).written == ["train.py"]
     assert not (tmp_path / "back").exists()
-    assert roll_back(run, dry=True).written == ["train.py"] and not Path("train.py").exists()
+    assert roll_back(run, dry_run=True).written == ["train.py"] and not Path("train.py").exists()
 
 
 def test_checkpoints_that_were_not_kept_are_named(lab: Lab, tmp_path: Path) -> None:

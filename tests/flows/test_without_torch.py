@@ -24,8 +24,18 @@ ONE_CORE = "what is there without torch, not what is recorded"
 WORKS = {
     "__version__", "trace", "start", "stop", "load_trace", "globs", "Params", "BaseParams", "Meter", "AvgMeter", "Logger",
     "FolderState", "RndManager", "random", "Experiment", "runs", "ExperimentViewer", "flops_of", "load_operators", "Operators",
+    "Callback",
 }  # fmt: skip
-NEEDS_TORCH = {"Saver", "DataLoader", "analyze", "analyze_model", "bench", "bench_model"}
+NEEDS_TORCH = {
+    "Saver",
+    "DataLoader",
+    "analyze",
+    "analyze_model",
+    "bench",
+    "bench_model",
+    "Trainer",
+    "TaskFlow",
+}
 
 # Put into sitecustomize, so that it holds in every process that is started.
 BLOCKER = """
@@ -165,6 +175,11 @@ def listed_operators():
     assert len(ops) and ops.top(1) and ops.filter(name="*mm*") and repr(ops)
     ops.save("again.jsonl")
 
+def called_back():
+    class Mine(lux.Callback):
+        pass
+    assert Mine().priority == 50
+
 def operators():
     assert len(lux.Operators()) == 0
 
@@ -176,7 +191,8 @@ USES = {
     "flops_of": counted, "load_operators": listed_operators, "Operators": operators,
     "Saver": lambda: lux.Saver("ckpt"), "DataLoader": lambda: lux.DataLoader([1]), "analyze": lambda: lux.analyze(None, None),
     "analyze_model": lambda: lux.analyze_model(None, None), "bench": lambda: lux.bench(lux.load_operators("ops.jsonl")),
-    "bench_model": lambda: lux.bench_model("m", [], [], {}),
+    "bench_model": lambda: lux.bench_model("m", [], [], {}), "Callback": called_back, "Trainer": lambda: lux.Trainer(),
+    "TaskFlow": lambda: lux.TaskFlow(),
 }
 said = {}
 for name in sys.argv[1:]:
@@ -255,6 +271,8 @@ COMMANDS: list[tuple[str, str]] = [
     ("rerun latest", "works"),
     ("reproduce latest~2", "works"),
     ("rollback latest --to before", "works"),
+    ("control latest", "works"),
+    ("eval latest", "needs-torch"),
     ("export latest -o run.tar.zst", "works"),
     ("import run.tar.zst", "works"),
     ("archive latest", "works"),
@@ -274,6 +292,9 @@ COMMANDS: list[tuple[str, str]] = [
     ("model nets:net --input 1,3", "needs-torch"),
     ("zen SuperConvK3BNRELU(3,8,1,1)", "needs-torch"),
     ("search", "needs-torch"),
+    ("new config", "works"),
+    ("new project spirals", "works"),
+    ("train config.py", "needs-torch"),
 ]
 
 # Each command in a fork, as if it were called by itself: most of the time would go into starting so many Pythons.

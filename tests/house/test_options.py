@@ -14,17 +14,26 @@ import typer
 
 from luxmeter.calls.options import TraceOptions, TraceSettings
 from luxmeter.errors import UsageError
-from luxmeter.experiment.options import ExperimentOptions, ExperimentSettings
+from luxmeter.experiment.options import ExperimentOptions, ExperimentSettings, RerunOptions
+from luxmeter.experiment.reproduce.rerun import start_rerun
 from luxmeter.operators.mini import bench_model
 from luxmeter.operators.options import BenchOptions, BenchSettings
 from luxmeter.options import at_least, checked_options, declared, option
+from luxmeter.train.options import TrainerOptions, TrainerSettings
 from luxmeter.view.cli import build_app
 from luxmeter.view.notebook import BY, _options, load_ipython_extension
 from luxmeter.view.startup import Request, read_request
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-TWINS = {TraceOptions: TraceSettings, ExperimentOptions: ExperimentSettings, BenchOptions: BenchSettings}
-COMMANDS = {"trace": Request, "run": ExperimentOptions, "bench": BenchOptions}
+TWINS = {
+    TraceOptions: TraceSettings,
+    ExperimentOptions: ExperimentSettings,
+    BenchOptions: BenchSettings,
+    TrainerOptions: TrainerSettings,
+}
+COMMANDS = {
+    "trace": Request, "run": ExperimentOptions, "bench": BenchOptions, "rerun": RerunOptions, "reproduce": RerunOptions,
+}  # fmt: skip
 
 
 def faults_of_twin(options: type, settings: type) -> list[str]:
@@ -84,7 +93,7 @@ def test_a_command_has_the_declared_options(name: str) -> None:
     command = typer.main.get_command(build_app()).commands[name]  # type: ignore[attr-defined]
     assert faults_of_command(command.params, COMMANDS[name]) == []
     taken = {parameter.name for parameter in command.params} & set(declared(COMMANDS[name]))
-    assert len(taken) >= 7
+    assert len(taken) >= (4 if COMMANDS[name] is RerunOptions else 7)
     own = set(inspect.signature(inspect.unwrap(command.callback)).parameters)
     assert not own & set(declared(COMMANDS[name])), "an option is declared a second time"
 
@@ -105,6 +114,20 @@ def test_a_planted_difference_of_a_command_is_found() -> None:
         "sample: Each n-th.",
         "sample: 2 is 1 in Python",
     ]
+
+
+def test_where_a_result_is_written_has_one_name() -> None:
+    commands = typer.main.get_command(build_app()).commands  # type: ignore[attr-defined]
+    said = {name: p.opts for name, command in commands.items() for p in command.params if "-o" in p.opts}
+    assert said.pop("trace") == ["-o", "--keep"]  # where the trace itself rests: keep= of lux.trace
+    assert len(said) >= 4
+    assert {name for name, opts in said.items() if opts != ["-o", "--out"]} == set()
+
+
+def test_a_rerun_takes_the_declared_options() -> None:
+    known = declared(RerunOptions)
+    same = {n: p.default for n, p in inspect.signature(start_rerun).parameters.items() if n in known}
+    assert same == {name: option.default for name, option in known.items()}
 
 
 def test_a_mini_model_takes_what_bench_takes() -> None:
@@ -135,6 +158,7 @@ def test_the_pages_name_every_option() -> None:
     assert undocumented(declared(TraceOptions), "tracing.md", r"`{name}=") == []
     assert undocumented(declared(BenchOptions), "benchmarking-operators.md", r"`{name}\b") == []
     assert undocumented(declared(ExperimentOptions), "experiments.md", r"\b{name}=") == []
+    assert undocumented(declared(TrainerOptions), "trainer.md", r"`{name}=") == []
     assert undocumented({"no_such_option": 0}, "tracing.md", r"`{name}=") == ["no_such_option"]
 
 

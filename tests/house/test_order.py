@@ -31,6 +31,8 @@ TYPES_FROM_THE_RIGHT = {
     ("luxmeter.store.run", "luxmeter.model.ModelCost"),
     ("luxmeter.store.run", "luxmeter.operators.BenchResult"),
     ("luxmeter.store.run", "luxmeter.operators.Operators"),
+    ("luxmeter.store.run", "luxmeter.train.Answer"),
+    ("luxmeter.store.results", "luxmeter.train.Evaluation"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Each rule of the house is shown to fail on a planted fault (test_order.py plants its own)."""
+"""Each rule of the house is shown to fail on a planted fault (those of order, options, messages and public names plant their own)."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from pathlib import Path
 
 import luxmeter
@@ -19,17 +20,17 @@ def test_benchmarks_do_not_shadow_standard_modules() -> None:
     assert not names & sys.stdlib_module_names
 
 
-def raised_slugs() -> dict[str, str]:
+def raised_slugs(source: Path = SOURCE) -> dict[str, str]:
     """Every slug in the source -> where it is raised."""
     found: dict[str, str] = {}
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in sorted(source.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
             if name == "checked_options":
                 handed_on = [k.value.value for k in node.keywords if k.arg in ("unknown", "bad")]  # type: ignore[attr-defined]
-                found |= dict.fromkeys(handed_on, f"{path.relative_to(SOURCE)}:{node.lineno}")
+                found |= dict.fromkeys(handed_on, f"{path.relative_to(source)}:{node.lineno}")
             if not (name == "warn_once" or (name.endswith("Error") and name in LUXMETER_ERRORS)):
                 continue
             if not node.args or isinstance(node.args[0], ast.Name | ast.Starred):
@@ -38,7 +39,7 @@ def raised_slugs() -> dict[str, str]:
             assert isinstance(first, ast.Constant) and isinstance(first.value, str), (
                 f"{path.name}:{node.lineno}"
             )
-            found[first.value] = f"{path.relative_to(SOURCE)}:{node.lineno}"
+            found[first.value] = f"{path.relative_to(source)}:{node.lineno}"
         text = path.read_text(encoding="utf-8")
         for slug in re.findall(r'\.complain\(\s*"([a-z-]+)"', text):
             found[slug] = path.name
@@ -55,18 +56,47 @@ def error_classes() -> set[str]:
 LUXMETER_ERRORS = error_classes()
 
 
+def faults_of_messages(text: str, raised: dict[str, str]) -> list[str]:
+    """What is raised and not explained, explained and never raised, explained twice or with a heading alone."""
+    explained = re.findall(r"^### ([a-z0-9-]+)$", text, re.MULTILINE)
+    bodies = re.findall(r"^### ([a-z0-9-]+)\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
+    return [
+        *(f"{slug} is not explained: {where}" for slug, where in raised.items() if slug not in explained),
+        *(f"{slug} is explained, but never raised" for slug in sorted(set(explained) - set(raised))),
+        *(f"{slug} is explained twice" for slug in sorted(set(explained)) if explained.count(slug) > 1),
+        *(f"{slug} has no text behind its heading" for slug, body in bodies if len(body.split()) < 6),
+    ]
+
+
 def test_every_message_is_explained() -> None:
     text = (REPOSITORY / "docs" / "messages.md").read_text(encoding="utf-8")
-    explained = re.findall(r"^### ([a-z0-9-]+)$", text, re.MULTILINE)
-    assert len(explained) == len(set(explained)), "a message is explained twice"
-    raised = raised_slugs()
-    missing = {slug: where for slug, where in raised.items() if slug not in explained}
-    assert not missing, f"not explained in docs/messages.md: {missing}"
-    stale = set(explained) - set(raised)
-    assert not stale, f"explained, but never raised: {stale}"
+    assert faults_of_messages(text, raised_slugs()) == []
 
 
-def test_every_message_has_text_behind_its_heading() -> None:
-    text = (REPOSITORY / "docs" / "messages.md").read_text(encoding="utf-8")
-    for slug, body in re.findall(r"^### ([a-z0-9-]+)\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL):
-        assert len(body.split()) >= 6, slug
+RAISING = """
+    def work(error):
+        if error:
+            raise UsageError("said-here", "It failed.", "Try again.")
+        warn_once("warned-here", "It is slow.", "Wait.")
+        parser.complain("complained-here", 1)
+        checked_options(Options, {}, who="work()", unknown="unknown-here", bad="bad-here")
+        raise ValueError("not ours")
+"""
+SLUGS = ("said-here", "warned-here", "complained-here", "unknown-here", "bad-here")
+EXPLAINED = "\n".join(f"### {slug}\nWhat happened, and what is to be done.\n" for slug in SLUGS)
+
+
+def test_a_planted_fault_of_messages_is_found(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(textwrap.dedent(RAISING))
+    raised = raised_slugs(tmp_path)
+    assert set(raised) == set(SLUGS)
+    assert faults_of_messages(EXPLAINED, raised) == []
+    for slug in SLUGS:
+        (fault,) = faults_of_messages(EXPLAINED.replace(f"### {slug}\n", "### of-old\n"), raised)[:1]
+        assert fault.startswith(f"{slug} is not explained: x.py")
+    more = f"{EXPLAINED}### of-old\nNobody says this any more now.\n### bad-here\nToo short.\n"
+    assert faults_of_messages(more, raised) == [
+        "of-old is explained, but never raised",
+        "bad-here is explained twice",
+        "bad-here has no text behind its heading",
+    ]

@@ -21,6 +21,11 @@ ANYTHING = {
         ("Meter.__getattr__", "Meter.__getitem__", "Meter.get", "AvgMeter.__getitem__"), "a metric is of the user's type"
     ),
     "DataLoader.get_batch_data": "a batch is what the user's dataset makes of it",
+    **dict.fromkeys(("TaskFlow.forward", "TaskFlow.infer_forward", "TaskFlow.postprocess"), "predictions are of the user's type"),
+    **dict.fromkeys(
+        [*(f"Trainer.{which}_batch" for which in ("train", "eval", "test", "predict")), "Trainer.predict"],
+        "what a batch gives is of the user's type",
+    ),
     **dict.fromkeys(("Values.__missing__", "Values.__getattr__"), "a run's values are of the types that were logged"),
 }  # fmt: skip
 

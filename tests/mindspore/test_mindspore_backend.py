@@ -14,9 +14,8 @@ import luxmeter as lux
 from luxmeter.operators.backends import Unsupported
 from luxmeter.operators.backends.mindspore import MindSpore, called
 from luxmeter.operators.case import Case, Operators
-from luxmeter.operators.diff import side_by_side
 from luxmeter.operators.inputs import Call, make_call
-from luxmeter.operators.results import BenchResult, load_benchmark
+from luxmeter.operators.results import BenchResult, load_benchmark, side_by_side
 from luxmeter.signature import describe, facts_of, module_of
 
 ROOT = Path(__file__).parents[2]

@@ -22,9 +22,9 @@ from luxmeter.errors import UsageError
 from luxmeter.isolate import Pool
 from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.extract import operators_of
-from luxmeter.operators.replay import outputs_of, replay
+from luxmeter.operators.inputs import outputs_of, replay
 from luxmeter.operators.results import COLUMNS, BenchResult, load_benchmark
-from luxmeter.operators.scales import at_scale, dimensions
+from luxmeter.operators.scales import dimensions, scaled
 from luxmeter.signature import ListOf, Signature, TensorSpec, describe, module_of
 
 ONE_CORE = "operators are taken from recordings, whichever core made them"
@@ -96,25 +96,25 @@ def test_dimensions_and_their_names() -> None:
     )
     assert dimensions(LINEAR) == {"batch": 8, "features": 16}
     assert dimensions(conv) == {"batch": 8, "channels": 8, "height": 9, "width": 9}
-    bigger = at_scale(conv, {"batch": 2, "height": 20})
+    bigger = scaled(conv, {"batch": 2, "height": 20}).case
     assert bigger.signature.args[1].shape == (2, 8, 20, 9)
     assert outputs_of(replay(bigger)) == ["f32[2,4,18,7]"]
-    wider = at_scale(LINEAR, {"features": 32})
+    wider = scaled(LINEAR, {"features": 32}).case
     assert str(wider.signature) == "f32[8,32], f32[4,32]"
-    named = at_scale(LINEAR, {"out": 5}, dims={"out": 4})
+    named = scaled(LINEAR, {"out": 5}, dims={"out": 4}).case
     assert str(named.signature) == "f32[8,16], f32[5,16]"
     view = Case("Tensor.view", describe((X, [8, 4, 4])))
-    assert at_scale(view, {"batch": 3}).signature.args[1] == ListOf((3, 4, 4))
+    assert scaled(view, {"batch": 3}).case.signature.args[1] == ListOf((3, 4, 4))
     square = TensorSpec((8, 8), "float32")
     for op in ("torch.mm", "aten.mm.default", "torch.nn.functional.linear", "Tensor.__matmul__"):
         assert (
-            str(at_scale(Case(op, Signature((square, square))), {"batch": 2}).signature)
+            str(scaled(Case(op, Signature((square, square))), {"batch": 2}).case.signature)
             == "f32[2,8], f32[8,8]"
         )
     mixed = Case(
         "torch.add", Signature((TensorSpec((8, 8), "float32"), TensorSpec((8, 8), "float32", stride=(1, 8))))
     )
-    assert str(at_scale(mixed, {"batch": 2}).signature) == "f32[2,8], f32[2,8]"
+    assert str(scaled(mixed, {"batch": 2}).case.signature) == "f32[2,8], f32[2,8]"
 
 
 def test_what_fails_is_a_row(pool: Pool) -> None:

@@ -189,7 +189,7 @@ def test_kernels_of_backward_and_kernels_that_cannot_be_found(pool: Pool) -> Non
 
 
 def test_what_backward_needs_is_found_by_replaying(pool: Pool) -> None:
-    from luxmeter.operators.backward import backward_cases
+    from luxmeter.operators.extract import backward_cases
 
     conv = Case(
         "torch.conv2d", describe((torch.rand(2, 3, 8, 8), torch.rand(4, 3, 3, 3).requires_grad_())), count=5

@@ -17,7 +17,7 @@ from luxmeter.errors import LuxmeterWarning, UsageError
 from luxmeter.operators.case import Case, load_operators
 from luxmeter.operators.foreign.input_logs import NotReadable, cases_in, signature_in
 from luxmeter.operators.foreign.load import load_foreign
-from luxmeter.operators.replay import outputs_of, replay
+from luxmeter.operators.inputs import outputs_of, replay
 from luxmeter.signature import ListOf, TensorSpec, Word
 
 LOG = """

@@ -16,8 +16,8 @@ import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.operators import resolve
 from luxmeter.operators.case import Case, load_operators
+from luxmeter.operators.inputs import replay
 from luxmeter.operators.mini import bench_model_file
-from luxmeter.operators.replay import replay
 from luxmeter.operators.resolve import callable_of, is_operator, named_value
 from luxmeter.signature import ModuleSpec, Signature, TensorSpec, Word
 

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case, case_from_json, case_to_json, load_operators
 from luxmeter.operators.dtypes import float_dtype, for_cpu, in_dtype
-from luxmeter.operators.inputs import make_call
-from luxmeter.operators.replay import outputs_of, replay
+from luxmeter.operators.inputs import make_call, outputs_of, replay
 from luxmeter.operators.resolve import callable_of, is_operator
 from luxmeter.operators.work import bench_one
 from luxmeter.signature import Facts, ListOf, Opaque, Signature, TensorSpec, describe, facts_of, module_of

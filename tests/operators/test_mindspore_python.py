@@ -13,8 +13,7 @@ import pytest
 from luxmeter.errors import LuxmeterError, MissingExtraError
 from luxmeter.operators.counterparts import counterpart_of, counterparts, interpreter
 from luxmeter.operators.counterparts.interpreter import mindspore_python
-from luxmeter.operators.diff import pair_table, side_by_side
-from luxmeter.operators.results import BenchResult, Row
+from luxmeter.operators.results import BenchResult, Row, pair_table, side_by_side
 
 
 def python_with(folder: Path, **versions: str | None) -> Path:

@@ -30,19 +30,19 @@ job_configs: [[fp32, pt], [bf16, pt]]
 def test_names_take_their_values_from_the_scales(tmp_path: Path) -> None:
     path = tmp_path / "linear.yaml"
     path.write_text(SPEC)
-    result = bench_model_file(path, csv=tmp_path / "out.csv", budget_s=1, quiet=True)
+    result = bench_model_file(path, budget_s=1, quiet=True)
     assert [(r.scale, r.dtype, r.backend) for r in result] == [
         (f"batch={b},d_in=16,d_out=8", dtype, "pt") for b in (1, 4) for dtype in ("fp32", "bf16")
     ]
     assert all(r.status in ("ok", "doubtful") and r.op == "Linear" for r in result)
     assert result.rows[2].flops == 4 * result.rows[0].flops and result.rows[0].flops >= 2 * 16 * 8
-    assert (tmp_path / "out.csv").read_text().count("\n") == 5
+    assert result.to_csv(tmp_path / "out.csv").read_text().count("\n") == 5
 
 
 def test_kernels_have_rows_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "linear.yaml"
     path.write_text(SPEC.replace(", [bf16, pt]", "") + "kernels: true\n")
-    with_kernels = bench_model_file(path, csv=tmp_path / "out.csv", budget_s=1, quiet=True)
+    with_kernels = bench_model_file(path, budget_s=1, quiet=True)
     aten = [r for r in with_kernels if r.backend == "pt" and "batch=4" in r.scale]
     assert [(r.kernel, r.signature, r.status in ("ok", "doubtful")) for r in aten] == [
         ("", "[4,16]", True), ("aten.t.default", "f32[8,16]", True),
@@ -55,7 +55,7 @@ def test_kernels_have_rows_of_their_own(tmp_path: Path) -> None:
     assert kernels_of_mini(place, [16, 8], [[4, 16]], {}, "fp32", backend="compile") == (
         "compile fuses kernels: they cannot be told apart"
     )
-    said = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    said = list(csv.DictReader(with_kernels.to_csv(tmp_path / "out.csv").read_text().splitlines()))
     assert [r["kernel"] for r in said] == [r.kernel for r in with_kernels] and {r["calls"] for r in said} == {
         "1"
     }

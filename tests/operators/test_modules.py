@@ -16,8 +16,7 @@ from torch import nn
 import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case, case_from_json, case_to_json
-from luxmeter.operators.inputs import NOT_REPLAYABLE, make_call
-from luxmeter.operators.replay import replay
+from luxmeter.operators.inputs import NOT_REPLAYABLE, make_call, replay
 from luxmeter.operators.work import bench_one
 from luxmeter.signature import ModuleSpec, Signature, Word, describe, module_of
 

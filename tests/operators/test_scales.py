@@ -19,11 +19,10 @@ import luxmeter as lux
 from luxmeter.isolate import Pool
 from luxmeter.operators import work
 from luxmeter.operators.case import Case, Operators, case_to_json
-from luxmeter.operators.inputs import make_call
-from luxmeter.operators.replay import outputs_of, replay
+from luxmeter.operators.inputs import make_call, outputs_of, replay
 from luxmeter.operators.resolve import is_operator
 from luxmeter.operators.results import load_benchmark
-from luxmeter.operators.scales import at_scale, dimensions, scaled
+from luxmeter.operators.scales import dimensions, scaled
 from luxmeter.operators.series import series_of
 from luxmeter.operators.work import mismatch_of
 from luxmeter.signature import ModuleSpec, describe, facts_of, module_of
@@ -155,22 +154,22 @@ def test_sizes_that_cannot_follow() -> None:
 
 def test_sizes_change_at_once_and_not_one_after_another() -> None:
     linear = case("torch.nn.Linear", nn.Linear(16, 4), rand(8, 16))
-    wide = at_scale(linear, {"batch": 16, "features": 32})
+    wide = scaled(linear, {"batch": 16, "features": 32}).case
     assert str(wide.signature.args[1]) == "f32[16,32]"
     assert dict(wide.signature.args[0].settings)["in_features"] == 32
     assert outputs_of(replay(wide)) == ["f32[16,4]"]
-    hidden = at_scale(linear, {"out": 7}, dims={"out": 4})
+    hidden = scaled(linear, {"out": 7}, dims={"out": 4}).case
     assert outputs_of(replay(hidden)) == ["f32[8,7]"]
     assert "size 5" in scaled(linear, {"x": 7}, dims={"x": 5}).lacking
 
 
 def test_memory_order_and_shared_memory_stay() -> None:
     x = rand(8, 3, 4, 4).contiguous(memory_format=torch.channels_last)
-    call = make_call(at_scale(case("torch.mul", x, x), {"batch": 2}))
+    call = make_call(scaled(case("torch.mul", x, x), {"batch": 2}).case)
     assert call.args[0].is_contiguous(memory_format=torch.channels_last)
     assert call.args[0].data_ptr() == call.args[1].data_ptr()
     part = rand(8, 16)[:, ::2]
-    assert make_call(at_scale(case("torch.relu", part), {"batch": 2})).args[0].is_contiguous()
+    assert make_call(scaled(case("torch.relu", part), {"batch": 2}).case).args[0].is_contiguous()
 
 
 @pytest.fixture(scope="module")

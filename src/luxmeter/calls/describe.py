@@ -134,8 +134,8 @@ class Names:
         """Keep the shapes of what the first call of a signature gave: what a replay is held against."""
         with self._arguments.quiet():
             outputs = tuple(t.shape for t in tensors_in(describe((result,)).args))
-        names = self.signatures[signature_id]
-        if not names.general:
+        names = self.signatures.get(signature_id)  # None: another thread was first, and still describes it
+        if names is not None and not names.general:
             self._add_signature(signature_id, replace(names, outputs=outputs))
 
     def _add_signature(self, number: int, names: SignatureNames) -> None:

@@ -23,7 +23,7 @@ from luxmeter.calls.result import TraceResult
 from luxmeter.calls.table import BY
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.window import Window, first_ns, in_window
-from luxmeter.errors import TraceError, UsageError, suggestion
+from luxmeter.errors import MissingExtraError, TraceError, UsageError, suggestion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,8 +141,6 @@ def frame(
     trace: HasResult | TraceResult, what: str = "calls", *, window: Window | None = None
 ) -> pd.DataFrame:
     """The same as a pandas DataFrame."""
-    from luxmeter.errors import MissingExtraError
-
     try:
         import pandas  # noqa: F401
     except ImportError:

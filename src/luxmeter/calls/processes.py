@@ -10,18 +10,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from luxmeter.calls.frameworks import NAMES
-from luxmeter.calls.layout import is_stopped
 from luxmeter.calls.options import TraceOptions, TraceSettings
 from luxmeter.calls.writer import Spill
-from luxmeter.import_hook import call_after_import
 
 # What does not travel: the device is found again, the folder is the parent's.
 _OWN = ("device", "keep", "name")
@@ -55,7 +51,7 @@ bootstrap = BaseProcess._bootstrap
 def joining(self, *args, **kwargs):
     BaseProcess._bootstrap = bootstrap
     try:
-        from luxmeter.calls.processes import run_spawned
+        from luxmeter.calls.session import run_spawned
     except ImportError:
         pass
     else:
@@ -100,34 +96,6 @@ def not_joined(folder: Path, started: int) -> str:
         return ""
     why = next(filter(None, said), "")
     return f"{missing} of {started} spawned processes could not be recorded{f': {why}' if why else ''}"
-
-
-def run_spawned(given: str, run: Callable[[], Any]) -> Any:
-    """In a spawned child: what it is to run, recorded into its parent's trace once there is a framework to record."""
-    from luxmeter.calls import session
-
-    token = Token(**json.loads(given))
-    joined: list[Any] = []
-
-    def join() -> None:
-        try:
-            joined.append(None if is_stopped(Path(token.folder)) else session.start_in_child(token))
-        except Exception as error:  # noqa: BLE001 - the child has its own work to do
-            say_joined(token, f"{type(error).__name__}: {error}")
-
-    say_joined(token, "the trace was over when they began" if is_stopped(Path(token.folder)) else "")
-    call_off = call_after_import(join, *NAMES)
-    if any(name in sys.modules for name in NAMES):
-        call_off()
-        join()
-    try:
-        return run()
-    finally:
-        call_off()
-        if joined and joined[0] is not None:
-            joined[0].stop()
-        else:  # another way led here first: forked from a process that is traced, or begun by luxmeter trace
-            session.finish_child()
 
 
 _held: dict[int, Spill] = {}  # by the thread that forks: others may fork at the same time

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,13 +21,16 @@ from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.describe import Names, describer
 from luxmeter.calls.formats import check_trace_output
+from luxmeter.calls.frameworks import NAMES
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
+from luxmeter.calls.patching import patcher
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.writer import Spill
 from luxmeter.errors import TraceError, warn_once
+from luxmeter.import_hook import call_after_import
 from luxmeter.process import at_worker_end
 from luxmeter.supported import newer_than_tested, version_of
 
@@ -92,7 +97,7 @@ class Trace:
         self._budget = Budget(self.options.budget)
         self._recorder: Any = None
         self._names: Names = Names(Arguments())
-        self._patcher: Any = None
+        self._patcher: patcher.Patcher | None = None
         self._spill: Spill | None = None
         self._trouble = ""
         self._cost = cost.CallCost(0.0, 0.0)
@@ -164,7 +169,7 @@ class Trace:
         options = self.options  # all up to patching
         for path in options.files:
             check_trace_output(str(path), totals=options.totals)
-        self._core, self._core_reason = load_core(options.core)
+        self._core, _ = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
         self._names = Names(arguments, describer(options.framework, facts=options.facts))
         computing = options.device or device.current_device(options.framework or "")
@@ -186,9 +191,7 @@ class Trace:
         self._recorder.sample(options.sample)
         self._names.attach(self._recorder)
         if options.framework is not None:
-            from luxmeter.calls.patching.patcher import Patcher
-
-            self._patcher = Patcher(
+            self._patcher = patcher.Patcher(
                 self._recorder,
                 self._names,
                 also=tuple(options.also),
@@ -196,6 +199,7 @@ class Trace:
                 skip=tuple(options.skip),
                 framework=options.framework,
                 waits=options.sync,
+                run_worker=run_worker,
             )
         self._cost = cost.measure(self._core, hooks=hooks, **modes)
         own = ranks.own_rank()
@@ -334,11 +338,9 @@ class Trace:
 
     def coverage(self) -> Coverage:
         """Which public callables of the framework are seen, which not, and why."""
-        from luxmeter.calls.patching.patcher import coverage
-
         if self._patcher is not None:
-            return cast(Coverage, self._patcher.coverage())
-        return coverage(self.options.framework or "torch", also=tuple(self.options.also))
+            return self._patcher.coverage()
+        return patcher.coverage(self.options.framework or "torch", also=tuple(self.options.also))
 
     # -- results
 
@@ -437,8 +439,6 @@ def trace(**settings: Unpack[TraceSettings]) -> Trace:
     options = make_options(settings)
     begun_ns = time.perf_counter_ns()
     if options.framework is not None:
-        from luxmeter.calls.patching import patcher
-
         patcher.prepare(options.framework)  # what only the first start of a process has to do
     return Trace(options, preparing_ns=time.perf_counter_ns() - begun_ns)
 
@@ -462,8 +462,6 @@ def active() -> Trace | None:
 
 def start_in_child(token: processes.Token | None) -> Trace | None:
     """In a spawned process: join the trace of the parent. None if there is none to join."""
-    from luxmeter.calls.patching import patcher
-
     taken = _active is not None or patcher.installed() is not None  # or somebody listens here
     if token is None or taken or not Path(token.folder).is_dir():
         return None
@@ -476,6 +474,48 @@ def finish_child() -> None:
     """In a forked worker that will leave by os._exit: complete its files."""
     if _active is not None:
         _active.finish_child()
+
+
+def run_spawned(given: str, run: Callable[[], Any]) -> Any:
+    """In a spawned child: what it is to run, recorded into its parent's trace once there is a framework to record."""
+    token = processes.Token(**json.loads(given))
+    joined: list[Trace | None] = []
+
+    def join() -> None:
+        try:
+            joined.append(None if layout.is_stopped(Path(token.folder)) else start_in_child(token))
+        except Exception as error:  # noqa: BLE001 - the child has its own work to do
+            processes.say_joined(token, f"{type(error).__name__}: {error}")
+
+    over = layout.is_stopped(Path(token.folder))
+    processes.say_joined(token, "the trace was over when they began" if over else "")
+    call_off = call_after_import(join, *NAMES)
+    if any(name in sys.modules for name in NAMES):
+        call_off()
+        join()
+    try:
+        return run()
+    finally:
+        call_off()
+        if joined and joined[0] is not None:
+            joined[0].stop()
+        else:  # another way led here first: forked from a process that is traced, or begun by luxmeter trace
+            finish_child()
+
+
+def run_worker(token: processes.Token | None, module: str, name: str, /, *args: Any) -> Any:
+    """The main loop of a DataLoader worker: joins the trace in a spawned process, and leaves it in any."""
+    loop = getattr(sys.modules.get(module) or __import__(module, fromlist=[name]), name)
+    if isinstance(loop, functools.partial):  # forked: the stand-in is in place here as well
+        loop = patcher.original_of(loop)
+    child = start_in_child(token)
+    try:
+        return loop(*args)
+    finally:
+        if child is not None:
+            child.stop()
+        else:
+            finish_child()
 
 
 def _after_fork() -> None:

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED, CallableNames
 from luxmeter.calls.tree import parents
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 
 if TYPE_CHECKING:
     from luxmeter.calls.reader import Recording, TotalsRow
-    from luxmeter.render import Table
 
 Numbers = npt.NDArray[Any]
 
@@ -96,8 +96,6 @@ class CallTable:
 
     def as_table(self, *, top: int = 30, title: str = "") -> Table:
         """The first `top` rows under their columns, with what a reader must know below."""
-        from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
-
         several = any(row.framework not in ("", "torch") for row in self.rows)
         tells_apart = self.by == "signature"
         columns = [

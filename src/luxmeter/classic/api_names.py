@@ -79,7 +79,7 @@ def _look_around() -> dict[int, str]:
     found: dict[int, str] = {}
     constants = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
     modules = [
-        (name, m) for name, m in list(sys.modules.items()) if _public(name) and isinstance(m, ModuleType)
+        (name, m) for name, m in sys.modules.copy().items() if _public(name) and isinstance(m, ModuleType)
     ]
     for name, module in sorted(modules, key=lambda pair: pair[0].count(".")):
         _offer(found, module, name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from luxmeter.calls import Heard, Listener
 from luxmeter.classic.api_names import getAPIName, getAttributes
-from luxmeter.classic.record_files import FORMATS, NAMES, check_folder, parse_size, write_files
+from luxmeter.classic.record_files import FORMATS, NAMES, check_folder, parse_size, rows_of, write_files
 from luxmeter.errors import UsageError, suggestion
 
 if TYPE_CHECKING:
@@ -105,8 +105,6 @@ class TorchWrapper:
     def getDFFormattedCallRecords(self) -> pd.DataFrame:
         """The records as a DataFrame with the columns API Name, Total Time (ms), Call Number, ..."""
         import pandas as pd
-
-        from luxmeter.classic.record_files import rows_of
 
         return pd.DataFrame(list(rows_of(self.callRecords)), columns=list(COLUMNS))
 

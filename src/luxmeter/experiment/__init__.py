@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from luxmeter.doors import door
 
 if TYPE_CHECKING:
+    from luxmeter.experiment.capture.redaction import hide_params as hide_params
     from luxmeter.experiment.capture.snapshot import forget_refs as forget_refs
     from luxmeter.experiment.capture.snapshot import snapshot_refs as snapshot_refs
     from luxmeter.experiment.capture.started import program_follows as program_follows
+    from luxmeter.experiment.checkpoint.folder import file_name as file_name
     from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
     from luxmeter.experiment.checkpoint.saver import Loaded as Loaded
     from luxmeter.experiment.checkpoint.saver import Saver as Saver
@@ -35,12 +37,16 @@ if TYPE_CHECKING:
     from luxmeter.experiment.compare.repeats import group_runs as group_runs
     from luxmeter.experiment.data.loader import DataLoader as DataLoader
     from luxmeter.experiment.experiment import Experiment as Experiment
+    from luxmeter.experiment.experiment import plain_params as plain_params
     from luxmeter.experiment.folder import folder_of as folder_of
     from luxmeter.experiment.log.logger import Logger as Logger
     from luxmeter.experiment.meter.meter import AvgMeter as AvgMeter
     from luxmeter.experiment.meter.meter import Meter as Meter
     from luxmeter.experiment.options import ExperimentOptions as ExperimentOptions
+    from luxmeter.experiment.options import RerunOptions as RerunOptions
     from luxmeter.experiment.params.command_line import params_of as params_of
+    from luxmeter.experiment.params.declared import Declared as Declared
+    from luxmeter.experiment.params.level import near_miss as near_miss
     from luxmeter.experiment.params.params import BaseParams as BaseParams
     from luxmeter.experiment.params.params import Params as Params
     from luxmeter.experiment.query.conditions import Question as Question
@@ -58,10 +64,12 @@ if TYPE_CHECKING:
     from luxmeter.experiment.reproduce.arguments import changed_arguments as changed_arguments
     from luxmeter.experiment.reproduce.arguments import split_changes as split_changes
     from luxmeter.experiment.reproduce.arguments import was_taken as was_taken
+    from luxmeter.experiment.reproduce.handover import job_given as job_given
     from luxmeter.experiment.reproduce.match import Reproduction as Reproduction
     from luxmeter.experiment.reproduce.match import code_differs as code_differs
     from luxmeter.experiment.reproduce.match import match_runs as match_runs
     from luxmeter.experiment.reproduce.rerun import Rerun as Rerun
+    from luxmeter.experiment.reproduce.rerun import start_for_job as start_for_job
     from luxmeter.experiment.reproduce.rerun import start_rerun as start_rerun
     from luxmeter.experiment.reproduce.rollback import roll_back as roll_back
     from luxmeter.experiment.running import offer_experiment as offer_experiment
@@ -81,9 +89,11 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = door(
     __name__,
     {
+        "hide_params": "capture.redaction",
         "forget_refs": "capture.snapshot",
         "snapshot_refs": "capture.snapshot",
         "program_follows": "capture.started",
+        "file_name": "checkpoint.folder",
         "FolderState": "checkpoint.folder_state",
         "Loaded": "checkpoint.saver",
         "Saver": "checkpoint.saver",
@@ -109,12 +119,16 @@ __getattr__, __dir__, __all__ = door(
         "group_runs": "compare.repeats",
         "DataLoader": "data.loader",
         "Experiment": "experiment",
+        "plain_params": "experiment",
         "folder_of": "folder",
         "Logger": "log.logger",
         "AvgMeter": "meter.meter",
         "Meter": "meter.meter",
         "ExperimentOptions": "options",
+        "RerunOptions": "options",
         "params_of": "params.command_line",
+        "Declared": "params.declared",
+        "near_miss": "params.level",
         "BaseParams": "params.params",
         "Params": "params.params",
         "Question": "query.conditions",
@@ -132,10 +146,12 @@ __getattr__, __dir__, __all__ = door(
         "changed_arguments": "reproduce.arguments",
         "split_changes": "reproduce.arguments",
         "was_taken": "reproduce.arguments",
+        "job_given": "reproduce.handover",
         "Reproduction": "reproduce.match",
         "code_differs": "reproduce.match",
         "match_runs": "reproduce.match",
         "Rerun": "reproduce.rerun",
+        "start_for_job": "reproduce.rerun",
         "start_rerun": "reproduce.rerun",
         "roll_back": "reproduce.rollback",
         "offer_experiment": "running",

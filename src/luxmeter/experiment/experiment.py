@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ from luxmeter.experiment.capture.keycode import KeyCode, keycode_of
 from luxmeter.experiment.folder import ExperimentFolder, folder_of
 from luxmeter.experiment.lineage import forgiving, in_environment, note_child, outer_run, parent_of, same_lab
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
-from luxmeter.experiment.reproduce.handover import note_run
+from luxmeter.experiment.reproduce.handover import job_given, note_run
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
 from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, number_of, records
@@ -116,7 +117,7 @@ class Experiment:
                 "End it with end_exp() before starting it again.",
             )
         self._owner = os.getpid()
-        if not (ranks.is_main() or self._options.all_ranks):
+        if not (ranks.is_main() or self._options.all_ranks) or job_given() is not None:
             self._is_silent = True
             return
         if self._place is not None:
@@ -204,7 +205,7 @@ class Experiment:
     def keycode(self, code: T) -> T: ...
 
     def keycode(self, code: T | None = None) -> T | Callable[[T], T]:
-        """Keep this code by name: `@exp.keycode()` above a function or class, or `exp.keycode(module)`."""
+        """Keep this code by name: `@exp.keycode()` above a function or class, `exp.keycode(module)`, `exp.keycode(path)`."""
         if code is None:
             return self._keep_code
         return self._keep_code(code)
@@ -253,8 +254,6 @@ class Experiment:
 
     def discard(self) -> None:
         """Leave no run: another one takes its place."""
-        import shutil
-
         run, self._run = self._run, None
         if run is None or self._recording is None:
             return

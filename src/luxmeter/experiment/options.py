@@ -1,10 +1,11 @@
-"""How an experiment is kept: everything that can be chosen, checked before anything is made."""
+"""How an experiment is kept, and how it is run once more: everything that can be chosen, checked before anything is made."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from luxmeter.options import Check, at_least, checked_options, option
@@ -73,6 +74,18 @@ class ExperimentSettings(TypedDict, total=False):
     tensorboard: str | PathLike[str] | None
     quiet: bool
     all_ranks: bool
+
+
+@dataclass(frozen=True)
+class RerunOptions:
+    """How a run's program is started once more: keyword arguments of `start_rerun`."""
+
+    links: Sequence[str] = option(
+        (), "A path of the project, such as data, to link beside the code.", many=True, flags="--link"
+    )
+    folder: Path | None = option(None, "Put the code here and keep it; else a temporary folder.")
+    python: str = option("", "Another interpreter than this one.")
+    quiet: bool = option(False, "Without the program's own output.", flags="-q --quiet")
 
 
 def make_options(settings: ExperimentSettings) -> ExperimentOptions:

@@ -1,4 +1,4 @@
-"""The table of formulas, and how an operator finds its own.
+"""The table of formulas, and how one is put into it.
 
 A formula takes what its operator takes, tensors included, and `out=` what the operator gave. It answers with
 FLOPs (an int) or with a pair (MACs, FLOPs). Only shapes and dtypes may be read: the tensors can be empty.
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.nested import found_in
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,13 +58,15 @@ class TensorLike(tuple[int, ...]):
         return total
 
 
-class _Formula(NamedTuple):
+class Formula(NamedTuple):
+    """What computes the cost of a call, and how it is asked."""
+
     compute: Callable[..., Any]
     accepts: frozenset[str] | None  # None: any keyword
     describe: bool  # a user's formula is given descriptions; ours read the tensors themselves
 
 
-_table: dict[str, _Formula] = {}
+_table: dict[str, Formula] = {}
 _version = 0
 
 
@@ -87,7 +88,7 @@ def flops_of(op: Any) -> Callable[[F], F]:
                 "Decorate a function that takes the operator's arguments and returns FLOPs.",
             )
         for name in names:
-            _table[name] = _Formula(formula, _accepted(formula), describe=True)
+            _table[name] = Formula(formula, _accepted(formula), describe=True)
         _version += 1
         return formula
 
@@ -109,7 +110,16 @@ def version() -> int:
     return _version
 
 
-_builtin: dict[str, _Formula] = {}
+def formula_for(*names: str) -> Formula | None:
+    """The formula under the first of these names that has one."""
+    for name in names:
+        found = _table.get(name)
+        if found is not None:
+            return found
+    return None
+
+
+_builtin: dict[str, Formula] = {}
 
 
 def formula(*names: str) -> Callable[[F], F]:
@@ -118,70 +128,13 @@ def formula(*names: str) -> Callable[[F], F]:
     def register(compute: F) -> F:
         for name in names:
             full = name if "::" in name else f"aten::{name}"
-            _table[full] = _builtin[full] = _Formula(compute, _accepted(compute), describe=False)
+            made = Formula(compute, _accepted(compute), describe=False)
+            if _table.get(full) is _builtin.get(full):  # no formula of a user's is there
+                _table[full] = made
+            _builtin[full] = made
         return compute
 
     return register
-
-
-def cost_of(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Cost | None:
-    """The cost of one call, or None if nobody gave a formula for this operator.
-
-    `op` is an operator of `torch.ops` or a name like `aten::mm`.
-    """
-    from luxmeter.flops import elementwise
-
-    _load_builtin()
-    name = op if isinstance(op, str) else op.name()
-    base = name.partition(".")[0]
-    found = _table.get(name) or _table.get(base) or _table.get(base.removesuffix("_"))
-    if found is not None:
-        return _ask(found, name, args, kwargs, out)
-    return elementwise.general_cost(op, base.removesuffix("_"), args, kwargs, out)
-
-
-def _ask(found: _Formula, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Cost:
-    given = dict(kwargs)
-    if found.describe:
-        args, given, out = _described(args), _described(given), _described(out)
-    if found.accepts is None or "out" in found.accepts:
-        given["out"] = out
-    elif "out_shape" in found.accepts:  # a formula written for torch's own counter
-        given["out_shape"] = out
-    if found.accepts is not None:
-        given = {key: value for key, value in given.items() if key in found.accepts}
-    answer = found.compute(*args, **given)
-    if isinstance(answer, Cost):
-        if answer.macs and getattr(getattr(_first(out), "dtype", None), "is_complex", False):
-            return Cost(4 * answer.macs, 4 * answer.flops)  # a complex product is four real ones
-        return answer
-    if isinstance(answer, tuple) and len(answer) == 2 and all(_is_count(n) for n in answer):
-        return Cost(int(answer[0]), int(answer[1]))
-    if _is_count(answer):
-        return Cost(0, int(answer))
-    raise UsageError(
-        "formula-bad-answer",
-        f"The formula for {name} answered {answer!r}.",
-        "Return FLOPs as a number that is not negative, or a pair (MACs, FLOPs).",
-    )
-
-
-def _first(out: Any) -> Any:
-    return out[0] if isinstance(out, list | tuple) and not isinstance(out, TensorLike) and out else out
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-
-
-def _described(value: Any) -> Any:
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return TensorLike(value.shape, value.dtype)
-    if isinstance(value, dict):
-        return {key: _described(item) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not isinstance(value, TensorLike):
-        return type(value)(_described(item) for item in value) if type(value) in (list, tuple) else value
-    return value
 
 
 def _accepted(compute: Callable[..., Any]) -> frozenset[str] | None:
@@ -217,39 +170,3 @@ def _names_of(op: Any) -> tuple[str, ...]:
         near
         or "Give torch.ops.space.name, what torch.library.custom_op returned, or a text like 'space::name'.",
     )
-
-
-def moved_bytes(args: Any, kwargs: Any, out: Any) -> int:
-    """Bytes an operator reads and writes at least: every tensor it takes and gives, once."""
-    found = found_in((args, kwargs, out), _is_tensor)
-    return sum(_size_bytes(t) for one in found for t in (one.unbind() if _is_nested(one) else (one,)))
-
-
-def _is_tensor(value: Any) -> bool:
-    """Of any framework, or its description."""
-    return _is_nested(value) or (hasattr(value, "shape") and hasattr(value, "dtype"))
-
-
-def _is_nested(value: Any) -> bool:
-    return bool(getattr(value, "is_nested", False))
-
-
-def _size_bytes(tensor: Any) -> int:
-    size = getattr(tensor, "element_size", None)
-    return int(tensor.numel() * (size() if size is not None else getattr(tensor.dtype, "itemsize", 4)))
-
-
-_loaded = False
-
-
-def _load_builtin() -> None:
-    """Import the formula files: they register themselves, without taking a user's place."""
-    global _loaded
-    if _loaded:
-        return
-    _loaded = True
-    own = dict(_table)
-    from luxmeter.flops import attention, convolution, elementwise, linear_algebra, matmul, recurrent
-
-    del attention, convolution, elementwise, linear_algebra, matmul, recurrent
-    _table.update(own)

@@ -12,6 +12,7 @@ from torch import nn
 
 from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.model.inputs import CallArguments, arguments_for, batch_of, explain, torch_dtype
+from luxmeter.model.latency import batch_sizes_in, measured
 from luxmeter.model.optimizers import OptimizerCost, cost_of_optimizer
 from luxmeter.model.passes import Pass, run
 from luxmeter.model.records import Memory, ModelCost, put_cost
@@ -88,8 +89,6 @@ def analyze(
         with without_results():  # the whole is one
             cost = cost.with_training()
     if latency:
-        from luxmeter.model.latency import batch_sizes_in, measured
-
         sizes = () if latency is True else batch_sizes_in(latency)
         outer = inner if isinstance(inner, _FunctionModel) else model
         cost = measured(cost, inner, outer, call, batch_sizes=sizes, dtype=wanted)

@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     from luxmeter.operators.counterparts import counterpart_of as counterpart_of
     from luxmeter.operators.diff import diff_benchmark_files as diff_benchmark_files
     from luxmeter.operators.diff import diff_benchmarks as diff_benchmarks
-    from luxmeter.operators.diff import pair_table as pair_table
-    from luxmeter.operators.diff import side_by_side as side_by_side
     from luxmeter.operators.extract import operators_of as operators_of
     from luxmeter.operators.foreign.load import load_foreign as load_foreign
+    from luxmeter.operators.inputs import outputs_of as outputs_of
+    from luxmeter.operators.inputs import replay as replay
     from luxmeter.operators.mini import bench_model as bench_model
     from luxmeter.operators.mini import bench_model_file as bench_model_file
     from luxmeter.operators.options import BenchOptions as BenchOptions
     from luxmeter.operators.results import FORMATS as FORMATS
     from luxmeter.operators.results import BenchResult as BenchResult
     from luxmeter.operators.results import load_benchmark as load_benchmark
+    from luxmeter.operators.results import pair_table as pair_table
     from luxmeter.operators.results import put_benchmark as put_benchmark
+    from luxmeter.operators.results import side_by_side as side_by_side
     from luxmeter.operators.runner import bench as bench
     from luxmeter.operators.series import Series as Series
     from luxmeter.operators.series import series_of as series_of
@@ -45,10 +47,12 @@ __getattr__, __dir__, __all__ = door(
         "counterpart_of": "counterparts",
         "diff_benchmark_files": "diff",
         "diff_benchmarks": "diff",
-        "pair_table": "diff",
-        "side_by_side": "diff",
+        "pair_table": "results",
+        "side_by_side": "results",
         "operators_of": "extract",
         "load_foreign": "foreign.load",
+        "outputs_of": "inputs",
+        "replay": "inputs",
         "bench_model": "mini",
         "bench_model_file": "mini",
         "BenchOptions": "options",

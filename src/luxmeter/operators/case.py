@@ -88,7 +88,7 @@ class Operators:
     def with_backward(self, *, seed: int = 0) -> Operators:
         """These and, behind them, the aten operators that their backward passes run (found by replaying each)."""
         require_torch("Finding what backward passes run")
-        from luxmeter.operators.backward import backward_cases
+        from luxmeter.operators.extract import backward_cases
 
         return self + backward_cases(self, seed=seed)
 

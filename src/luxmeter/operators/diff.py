@@ -1,13 +1,10 @@
-"""One benchmark against another: what got slower, faster, broke or works now, beyond chance and beyond noise.
-
-And two backends of one benchmark beside each other, case by case.
-"""
+"""One benchmark against another: what got slower, faster, broke or works now, beyond chance and beyond noise."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -192,85 +189,3 @@ def _notes(a: BenchResult, b: BenchResult) -> Iterator[str]:
             yield f"{name} has no noise floor: only the wandering of its own times is known"
         if not result.complete:
             yield f"{name} was stopped early: rows are missing"
-
-
-# -- two backends of one benchmark --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Pair:
-    """One case on two backends. `ratio` is the second's time over the first's; above 1 it is slower."""
-
-    first: Row
-    second: Row
-
-    @property
-    def ratio(self) -> float | None:
-        """How many times as long the second takes; None where one of them has no time."""
-        if not self.first.median_us or not self.second.median_us:
-            return None
-        return self.second.median_us / self.first.median_us
-
-    @property
-    def differs(self) -> bool:
-        """Whether the results are further apart than another order of summation explains."""
-        if self.second.status == "differs":
-            return True
-        room = {"fp64": 1e-7, "fp16": 1e-2, "bf16": 5e-2}.get(self.second.dtype, 1e-4)
-        return self.second.max_rel_error is not None and self.second.max_rel_error > room
-
-    @property
-    def remark(self) -> str:
-        """Why there is no ratio, or that the results differ."""
-        bad = next((r for r in (self.first, self.second) if r.status not in MEASURED), None)
-        if bad is not None:
-            return f"{bad.backend} {bad.status}: {bad.reason}"
-        doubtful = "doubtful" if "doubtful" in (self.first.status, self.second.status) else ""
-        return ", ".join(filter(None, ["results differ" if self.differs else "", doubtful]))
-
-
-def side_by_side(rows: Iterable[Row], *, first: str = "eager", second: str = "mindspore") -> list[Pair]:
-    """The rows of a benchmark in pairs, in their order; cases that ran on one of the two alone are left out.
-
-    >>> side_by_side(lux.bench(ops, backends=["eager", "mindspore"]))  # doctest: +SKIP
-    """
-    places: dict[tuple[Any, ...], dict[str, Row]] = {}
-    for row in rows:
-        place = (row.op, row.signature, row.scale, row.dtype, row.mode, row.device, row.threads, row.kernel)
-        places.setdefault(place, {})[row.backend] = row
-    return [
-        Pair(found[first], found[second]) for found in places.values() if first in found and second in found
-    ]
-
-
-def pair_table(pairs: Iterable[Pair]) -> Table:
-    """One line a case: the first backend's time, the second's, their ratio, and how far their results are apart."""
-    pairs = list(pairs)
-    names = (pairs[0].first.backend, pairs[0].second.backend) if pairs else ("first", "second")
-    columns = [
-        Column("op"),
-        Column("signature", most=40, folds=16),
-        Column("scale", hidden="same"),
-        Column("dtype"),
-        Column("mode", hidden="same"),
-        Column("threads", NUMBER, hidden="same"),
-        Column(f"{names[0]} us"),
-        Column(f"{names[1]} us"),
-        Column("ratio", NUMBER, form=".2f", missing=""),
-        Column("max error", NUMBER, form=".1e", missing=""),
-        Column("remark", folds=20),
-    ]
-    rows = [
-        [p.first.kernel or p.first.op.rpartition(".")[2], p.first.signature, p.first.scale, p.first.dtype, p.first.mode,
-         p.first.threads, _time(p.first), _time(p.second), p.ratio, p.second.max_abs_error, p.remark]
-        for p in pairs
-    ]  # fmt: skip
-    return Table(columns, rows)
-
-
-def _time(row: Row) -> str:
-    if row.median_us is None:
-        return ""
-    if row.n < 2 or row.ci_low_us is None or row.ci_high_us is None:
-        return f"{row.median_us:.4g}"
-    return f"{row.median_us:.4g} [{row.ci_low_us:.4g}, {row.ci_high_us:.4g}]"

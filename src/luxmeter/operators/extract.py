@@ -1,8 +1,14 @@
-"""The distinct operators of a trace, with how often they ran, how long, and from which module."""
+"""The distinct operators of a trace, with how often they ran, how long, and from which module; those of backward passes.
+
+Autograd calls the latter from C++, where a trace of Python calls does not see them. So each case that was given something
+to be differentiated is run once, forward and backward, with made-up inputs, in a worker; what backward calls is
+written down with its shapes, counted as often as the case was.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +16,15 @@ import numpy as np
 
 from luxmeter.calls import Trace, TraceResult
 from luxmeter.errors import UsageError
-from luxmeter.operators.case import Case, Operators
+from luxmeter.isolate import Pool
+from luxmeter.operators.case import Case, Operators, case_from_json, case_to_json
 from luxmeter.operators.resolve import is_operator
 from luxmeter.signature import DictOf, ListOf, Opaque, SliceOf, Word, tensors_in
 
 _CALL = 0
 _RAISED, _INSIDE, _OWN = 1, 2, 32
 _MOST_PLACES = 20
+_TIMEOUT_S = 60.0  # of a backward pass
 
 
 def operators_of(trace: Trace | TraceResult) -> Operators:
@@ -101,3 +109,30 @@ def _rebuildable(signature: Any) -> bool:
 
     values = (*signature.args, *(v for _, v in signature.kwargs))
     return not any(opaque(v) for v in values) and all(-1 not in t.shape for t in tensors_in(values))
+
+
+def backward_cases(ops: Operators, *, seed: int = 0, pool: Pool | None = None) -> Operators:
+    """The operators of the backward passes; cases without a gradient, or that cannot be replayed, have none."""
+    wanted = [case for case in ops if has_gradient(case)]
+    if not wanted:
+        return Operators()
+    if pool is not None:
+        return Operators(_found(wanted, seed, pool))
+    with Pool(preload=["luxmeter.operators.work"]) as own:
+        return Operators(_found(wanted, seed, own))
+
+
+def has_gradient(case: Case) -> bool:
+    """Whether any input or parameter of the case wanted a gradient."""
+    return any(t.requires_grad for t in case.signature.tensors())
+
+
+def _found(cases: list[Case], seed: int, pool: Pool) -> Iterator[Case]:
+    items = ({"case": case_to_json(case), "backward": True, "forward": False, "seed": seed} for case in cases)
+    for number, outcome in pool.map("luxmeter.operators.work:kernels_of", items, timeout_s=_TIMEOUT_S):
+        case = cases[number]
+        for said in outcome.value or ():
+            inner = case_from_json(said)
+            yield replace(
+                inner, count=inner.count * case.count, where=case.where, source=f"backward of {case.op}"
+            )

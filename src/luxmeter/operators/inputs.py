@@ -15,7 +15,7 @@ from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case
 from luxmeter.operators.dtypes import for_cpu
 from luxmeter.operators.needs import Need, Needs, needs_of
-from luxmeter.operators.rebuild import rebuilt
+from luxmeter.operators.rebuild import check_outputs, rebuilt
 from luxmeter.operators.resolve import (
     adapted,
     arguments_of,
@@ -35,6 +35,7 @@ from luxmeter.signature import (
     TensorSpec,
     Word,
     contiguous_stride,
+    describe,
     tensors_in,
 )
 
@@ -70,6 +71,18 @@ def make_call(case: Case, *, seed: int = 0, device: str = "cpu") -> Call:
     args = tuple(maker.value(v) for v in case.signature.args)
     kwargs = {k: maker.value(v) for k, v in case.signature.kwargs}
     return Call(function, args, kwargs, case.op)
+
+
+def replay(case: Case, *, seed: int = 0, device: str = "cpu") -> Any:
+    """Run a case once with made-up inputs: its result. UsageError if that is not of the shapes that were recorded."""
+    result = make_call(case, seed=seed, device=device).run()
+    check_outputs(case, result)
+    return result
+
+
+def outputs_of(result: Any) -> list[str]:
+    """The shapes and dtypes of a result's tensors, in order: `f32[2,3]`."""
+    return [str(t) for t in describe((result,)).tensors()]
 
 
 def _needs_in_order(case: Case) -> Iterator[Need]:

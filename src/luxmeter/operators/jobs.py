@@ -60,7 +60,7 @@ def jobs_of(ops: Operators, options: BenchOptions, pool: Pool | None) -> Iterato
     A job's scale names only the dimensions that its case has; combinations that differ in others are one job.
     """
     for case in ops:
-        name = _short_hash(_plain(case))[:8]
+        name = short_hash(_plain(case))[:8]
         seen: set[tuple[tuple[str, int], ...]] = set()
         for wanted in sweep(options.scales):
             found = scaled(case, wanted, dims=options.dims)
@@ -91,7 +91,7 @@ def _job(
     said = _plain(case)
     args = {"case": said, "dtype": dtype, "backend": backend, "backward": options.backward, "device": device,
             "threads": threads, "seed": options.seed}  # fmt: skip
-    key = _short_hash([args, sizes, options.python_for(backend)])
+    key = short_hash([args, sizes, options.python_for(backend)])
     base = {"op": case.op, "signature": str(case.signature), "scale": ",".join(f"{k}={v}" for k, v in sizes.items()),
             "dtype": dtype, "backend": backend, "mode": "forward+backward" if options.backward else "forward",
             "device": device, "threads": threads, "case": name, "key": key}  # fmt: skip
@@ -123,7 +123,7 @@ def _kernel_jobs(
 
 def aten_kernel_jobs(whole: Job, outcome: Outcome) -> Iterator[Job]:
     """A job for each aten kernel that the worker found in one call of `whole`; equal ones are one, with their number."""
-    mark = _short_hash([whole.key, "kernel"])
+    mark = short_hash([whole.key, "kernel"])
     if outcome.status != "ok":
         yield _without_kernels(whole, mark, outcome)
         return
@@ -132,13 +132,13 @@ def aten_kernel_jobs(whole: Job, outcome: Outcome) -> Iterator[Job]:
         args = {"case": _plain(kernel), "dtype": "recorded", "backend": "eager", "backward": False,
                 "device": base.get("device", "cpu"), "threads": base["threads"], "seed": whole.args.get("seed", 0)}  # fmt: skip
         named = {"kernel": kernel.op, "calls": kernel.count, "signature": str(kernel.signature),
-                 "key": f"{_short_hash([args, base['scale']])}-{mark}"}  # fmt: skip
+                 "key": f"{short_hash([args, base['scale']])}-{mark}"}  # fmt: skip
         yield Job({**base, **named}, args, work="luxmeter.operators.work:bench_one")
 
 
 def onnx_kernel_jobs(whole: Job, outcome: Outcome) -> Iterator[Job]:
     """A row for each kernel of ONNX Runtime, as its own profiler timed it in the runs of the whole graph."""
-    mark = _short_hash([whole.key, "kernel"])
+    mark = short_hash([whole.key, "kernel"])
     if outcome.status != "ok" or isinstance(outcome.value, str):
         yield _without_kernels(whole, mark, outcome)
         return
@@ -159,5 +159,6 @@ def _plain(case: Case) -> dict[str, Any]:
     return case_to_json(replace(case, count=1, total_ns=None, where=(), source="", outputs=None))
 
 
-def _short_hash(value: Any) -> str:
+def short_hash(value: Any) -> str:
+    """Sixteen characters that name a plain value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

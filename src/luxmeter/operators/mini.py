@@ -7,11 +7,11 @@ Names in `model_init_params` and `input_params` take their values from `input_sc
 
 from __future__ import annotations
 
-import hashlib
+import ast
 import importlib
 import inspect
 import itertools
-import json
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +21,7 @@ from luxmeter.errors import UsageError, suggestion
 from luxmeter.isolate import Pool
 from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.engine import Engine, Pools
-from luxmeter.operators.jobs import Job, aten_kernel_jobs, onnx_kernel_jobs
+from luxmeter.operators.jobs import Job, aten_kernel_jobs, onnx_kernel_jobs, short_hash
 from luxmeter.operators.options import BenchOptions
 from luxmeter.operators.results import BenchResult, put_benchmark
 from luxmeter.supported import check_torch
@@ -89,8 +89,8 @@ def _with_kernels(jobs: Iterator[Job], pool: Pool, patience_s: float) -> Iterato
         yield from (aten_kernel_jobs if aten else onnx_kernel_jobs)(job, outcome)
 
 
-def bench_model_file(path: str | Path, *, csv: str | Path | None = None, **settings: Any) -> BenchResult:
-    """`bench_model` with its arguments from a YAML or TOML file; with `csv`, the rows are written there, too."""
+def bench_model_file(path: str | Path, **settings: Any) -> BenchResult:
+    """`bench_model` with its arguments from a YAML or TOML file."""
     path = Path(path)
     said = _read(path)
     unknown = [key for key in said if key not in _FIELDS]
@@ -109,10 +109,7 @@ def bench_model_file(path: str | Path, *, csv: str | Path | None = None, **setti
     said["integer_inputs"] = {int(k): v for k, v in said.get("integer_inputs", {}).items()}
     if not isinstance(said.get("kernels", False), bool):
         raise UsageError("bad-model-spec", f"{path}: kernels is {said['kernels']!r}.", "Write true or false.")
-    result = bench_model(**{**said, **settings})
-    if csv is not None:
-        result.to_csv(csv)
-    return result
+    return bench_model(**{**said, **settings})
 
 
 def _check_class(model: str) -> None:
@@ -135,8 +132,6 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text()
         if path.suffix == ".toml":
-            import tomllib
-
             found: Any = tomllib.loads(text)
         else:
             import yaml
@@ -195,8 +190,6 @@ def _class_source(model: ModelLike) -> dict[str, str]:
 
 def _source(model: Callable[..., Any]) -> str:
     """A class of the script itself: its text with the script's imports, functions and constants; nothing else runs."""
-    import ast
-
     try:
         file = inspect.getsourcefile(model)
         tree = ast.parse(Path(file or "").read_text())
@@ -252,7 +245,7 @@ def _jobs(
         for dtype, backend in configs:
             args = {"place": place, "init": [sizes[n] for n in init], "shapes": shapes, "integers": below, "dtype": dtype,
                     "backend": _BACKENDS[backend], "threads": threads}  # fmt: skip
-            key = hashlib.sha256(json.dumps(args, sort_keys=True).encode()).hexdigest()[:16]
+            key = short_hash(args)
             base = {
                 "op": place["name"], "signature": ", ".join(f"[{','.join(map(str, s))}]" for s in shapes),
                 "scale": ",".join(f"{k}={v}" for k, v in sizes.items()), "dtype": dtype, "backend": backend,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import time
 import types
 from typing import Any
 
@@ -12,10 +11,10 @@ import torch
 
 from luxmeter.operators.agreeing import Judged, judge, restorer
 from luxmeter.operators.backends import BACKENDS, Unsupported
+from luxmeter.operators.backends.onnxruntime import kernels
 from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.inputs import Call
-from luxmeter.operators.timer import measure
-from luxmeter.operators.work import TORCH_BACKENDS, aten_kernels, costs_of, differences, memory_peak
+from luxmeter.operators.work import TORCH_BACKENDS, aten_kernels, costs_of, differences, timed
 
 
 def bench_mini(
@@ -45,17 +44,11 @@ def bench_mini(
                     "reason": judged.differs,
                     "prepare_s": prepared.prepare_s,
                 }
-            start = time.perf_counter()
-            measured = measure(prepared.run, budget_s=budget_s, target_ci=target_ci, sync=prepared.sync)
-            measured_s = time.perf_counter() - start
-            memory = memory_peak(prepared.run) if backend in TORCH_BACKENDS else None
+            memory = backend in TORCH_BACKENDS
+            times = timed(prepared, [judged.note], budget_s=budget_s, target_ci=target_ci, memory=memory)
         except Unsupported as reason:
             return {**found, "status": "unsupported", "reason": str(reason)}
-    return {
-        **found, **errors, "measured_s": measured_s, "memory_bytes": memory, "status": measured.status,
-        "reason": "; ".join(filter(None, [measured.why, judged.note])), "times_s": list(measured.times_s), "ci_low_s": measured.interval.low,
-        "ci_high_s": measured.interval.high, "prepare_s": prepared.prepare_s,
-    }  # fmt: skip
+    return {**found, **errors, **times}
 
 
 def kernels_of_mini(
@@ -70,8 +63,6 @@ def kernels_of_mini(
             return aten_kernels(call)
         if backend != "onnxruntime":
             return f"{backend} fuses kernels: they cannot be told apart"
-        from luxmeter.operators.backends.onnxruntime import kernels
-
         try:
             return kernels(call, threads=threads)
         except Unsupported as reason:

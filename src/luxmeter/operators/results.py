@@ -1,4 +1,5 @@
-"""What a benchmark gives: rows with raw times behind them, and the ways out (table, CSV, JSON, Parquet, pandas).
+"""What a benchmark gives: rows with raw times behind them, and the ways out (table, CSV, JSON, Parquet, pandas);
+two of its backends beside each other, case by case.
 
 JSON format `benchmark`, version 1: {"what", "version", "environment", "noise_floor", "rows": [...]}, raw times included.
 Parquet holds the same: a column for each field of a row, the rest as JSON in the schema's metadata under
@@ -10,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from luxmeter import stats
 from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError
 from luxmeter.files import write_file
+from luxmeter.operators.series import series_of
 from luxmeter.render import NUMBER, SHARE, Column, Table
 from luxmeter.store import put_result
 
@@ -187,8 +189,6 @@ class BenchResult:
 
     def exponents(self) -> dict[str, float]:
         """For each series over a scale that varies: k of time ~ size**k, fitted through all its sizes."""
-        from luxmeter.operators.series import series_of
-
         return {s.name: s.exponent for s in series_of(self) if s.exponent is not None}
 
     def _said(self) -> dict[str, Any]:
@@ -226,8 +226,6 @@ class BenchResult:
 
         torch and MindSpore, with nothing else: one line an operator, both beside each other.
         """
-        from luxmeter.operators.diff import pair_table, side_by_side
-
         pairs = side_by_side(self.rows)
         found = pair_table(pairs) if pairs and 2 * len(pairs) == len(self.rows) else _table(self.rows)
         return replace(found, notes=self.notes())
@@ -362,3 +360,85 @@ def _table(rows: Sequence[Row]) -> Table:
         for r in rows
     ]  # fmt: skip
     return Table(columns, lines)
+
+
+# -- two backends of one benchmark --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One case on two backends. `ratio` is the second's time over the first's; above 1 it is slower."""
+
+    first: Row
+    second: Row
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long the second takes; None where one of them has no time."""
+        if not self.first.median_us or not self.second.median_us:
+            return None
+        return self.second.median_us / self.first.median_us
+
+    @property
+    def differs(self) -> bool:
+        """Whether the results are further apart than another order of summation explains."""
+        if self.second.status == "differs":
+            return True
+        room = {"fp64": 1e-7, "fp16": 1e-2, "bf16": 5e-2}.get(self.second.dtype, 1e-4)
+        return self.second.max_rel_error is not None and self.second.max_rel_error > room
+
+    @property
+    def remark(self) -> str:
+        """Why there is no ratio, or that the results differ."""
+        bad = next((r for r in (self.first, self.second) if r.status not in MEASURED), None)
+        if bad is not None:
+            return f"{bad.backend} {bad.status}: {bad.reason}"
+        doubtful = "doubtful" if "doubtful" in (self.first.status, self.second.status) else ""
+        return ", ".join(filter(None, ["results differ" if self.differs else "", doubtful]))
+
+
+def side_by_side(rows: Iterable[Row], *, first: str = "eager", second: str = "mindspore") -> list[Pair]:
+    """The rows of a benchmark in pairs, in their order; cases that ran on one of the two alone are left out.
+
+    >>> side_by_side(lux.bench(ops, backends=["eager", "mindspore"]))  # doctest: +SKIP
+    """
+    places: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for row in rows:
+        place = (row.op, row.signature, row.scale, row.dtype, row.mode, row.device, row.threads, row.kernel)
+        places.setdefault(place, {})[row.backend] = row
+    return [
+        Pair(found[first], found[second]) for found in places.values() if first in found and second in found
+    ]
+
+
+def pair_table(pairs: Iterable[Pair]) -> Table:
+    """One line a case: the first backend's time, the second's, their ratio, and how far their results are apart."""
+    pairs = list(pairs)
+    names = (pairs[0].first.backend, pairs[0].second.backend) if pairs else ("first", "second")
+    columns = [
+        Column("op"),
+        Column("signature", most=40, folds=16),
+        Column("scale", hidden="same"),
+        Column("dtype"),
+        Column("mode", hidden="same"),
+        Column("threads", NUMBER, hidden="same"),
+        Column(f"{names[0]} us"),
+        Column(f"{names[1]} us"),
+        Column("ratio", NUMBER, form=".2f", missing=""),
+        Column("max error", NUMBER, form=".1e", missing=""),
+        Column("remark", folds=20),
+    ]
+    rows = [
+        [p.first.kernel or p.first.op.rpartition(".")[2], p.first.signature, p.first.scale, p.first.dtype, p.first.mode,
+         p.first.threads, _time(p.first), _time(p.second), p.ratio, p.second.max_abs_error, p.remark]
+        for p in pairs
+    ]  # fmt: skip
+    return Table(columns, rows)
+
+
+def _time(row: Row) -> str:
+    if row.median_us is None:
+        return ""
+    if row.n < 2 or row.ci_low_us is None or row.ci_high_us is None:
+        return f"{row.median_us:.4g}"
+    return f"{row.median_us:.4g} [{row.ci_low_us:.4g}, {row.ci_high_us:.4g}]"

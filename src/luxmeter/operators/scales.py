@@ -68,11 +68,6 @@ def scaled(case: Case, sizes: Mapping[str, int], *, dims: Mapping[str, int] | No
     return Scaled(resized, have, "; ".join(lacking))
 
 
-def at_scale(case: Case, sizes: Mapping[str, int], *, dims: Mapping[str, int] | None = None) -> Case:
-    """`scaled(...).case`: as it was recorded where it could not be resized."""
-    return scaled(case, sizes, dims=dims).case
-
-
 def sweep(scales: Mapping[str, Sequence[int]] | None) -> Iterator[dict[str, int]]:
     """All combinations of the sizes; without scales, one: as recorded."""
     if not scales:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -15,7 +16,8 @@ from luxmeter.errors import UsageError
 from luxmeter.flops import cost_of, moved_bytes
 from luxmeter.nested import tensors_of
 from luxmeter.operators.agreeing import Judged, draws, judge, restorer
-from luxmeter.operators.backends import BACKENDS, Backend, Unsupported, backward_of
+from luxmeter.operators.backends import BACKENDS, Backend, Prepared, Unsupported, backward_of
+from luxmeter.operators.backends.onnxruntime import kernels
 from luxmeter.operators.case import Case, case_from_json, case_to_json
 from luxmeter.operators.dtypes import for_cpu, in_dtype
 from luxmeter.operators.inputs import NOT_REPLAYABLE, Call, make_call
@@ -53,8 +55,8 @@ def bench_one(
         wait = _waiter(device)
         call = make_call(wanted, seed=seed, device=device)
         fitted = adapted(wanted) if torch.device(device).type != "cpu" else for_cpu(adapted(wanted))
-        if misfit := mismatch_of(fitted, call):
-            return {"status": "unscaled", "reason": misfit}
+        if mismatch := mismatch_of(fitted, call):
+            return {"status": "unscaled", "reason": mismatch}
         with torch.set_grad_enabled(backward):
             restore = restorer(call)
             found: dict[str, Any] = costs_of(call, recorded)
@@ -81,32 +83,51 @@ def bench_one(
                     "reason": judged.differs,
                     "prepare_s": prepared.prepare_s,
                 }
-            start = time.perf_counter()
-            measured = measure(
-                prepared.run,
+            notes = (judged.note, _changed(adapted(wanted), fitted))
+            found |= timed(
+                prepared,
+                notes,
                 budget_s=budget_s,
                 target_ci=target_ci,
-                sync=prepared.sync or wait,
-                queued=prepared.sync is not None,
+                wait=wait,
+                memory=backend in TORCH_BACKENDS and device == "cpu",
             )
-            measured_s = time.perf_counter() - start
-            memory = memory_peak(prepared.run) if backend in TORCH_BACKENDS and device == "cpu" else None
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
     except UsageError as error:
         if error.slug not in NOT_REPLAYABLE:
             raise
         return {"status": "unsupported", "reason": error.what}
+    return found
+
+
+def timed(
+    prepared: Prepared,
+    notes: Iterable[str],
+    *,
+    budget_s: float,
+    target_ci: float,
+    wait: Callable[[], Any] | None = None,
+    memory: bool,
+) -> dict[str, Any]:
+    """The times of what is prepared, with what is to be said of them; with `memory`, the most it allocates, too."""
+    start = time.perf_counter()
+    measured = measure(
+        prepared.run,
+        budget_s=budget_s,
+        target_ci=target_ci,
+        sync=prepared.sync or wait,
+        queued=prepared.sync is not None,
+    )
     return {
-        **found,
-        "measured_s": measured_s,
+        "measured_s": time.perf_counter() - start,
         "status": measured.status,
-        "reason": "; ".join(filter(None, [measured.why, judged.note, _changed(adapted(wanted), fitted)])),
+        "reason": "; ".join(filter(None, [measured.why, *notes])),
         "times_s": list(measured.times_s),
         "ci_low_s": measured.interval.low,
         "ci_high_s": measured.interval.high,
         "prepare_s": prepared.prepare_s,
-        "memory_bytes": memory,
+        "memory_bytes": memory_peak(prepared.run) if memory else None,
     }
 
 
@@ -164,8 +185,6 @@ def onnx_kernels_of(
     case: dict[str, Any], *, dtype: str = "recorded", threads: int = 1, seed: int = 0
 ) -> list[dict[str, Any]] | str:
     """What ONNX Runtime's profiler tells of the kernels of one case; text is why there are none."""
-    from luxmeter.operators.backends.onnxruntime import kernels
-
     call = make_call(in_dtype(case_from_json(case), dtype), seed=seed)
     try:
         return kernels(call, threads=threads)

@@ -19,6 +19,7 @@ from luxmeter.settings import LAB_FILE, find_lab
 from luxmeter.store import layout
 from luxmeter.store.blobs import BlobPool
 from luxmeter.store.checked import is_begun, is_half_made
+from luxmeter.store.finished import FinishedRun, put_finished
 from luxmeter.store.journal import announce
 from luxmeter.store.results import Result, traces_in
 from luxmeter.store.rows import RunRow
@@ -27,7 +28,6 @@ from luxmeter.store.writer import RunWriter, compact_run, identity_of
 
 if TYPE_CHECKING:
     from luxmeter.store.catalog import Catalog
-    from luxmeter.store.finished import FinishedRun
     from luxmeter.store.query import Expression
 
 
@@ -96,8 +96,6 @@ class Lab:
 
     def put_finished(self, run: FinishedRun) -> Run:
         """Put in a run that is over, whole, in place of one with its id, whose tags and note stay."""
-        from luxmeter.store.finished import put_finished
-
         put_finished(self.folder, run)
         return Run(self.folder / layout.RUNS / run.id, self.folder)
 

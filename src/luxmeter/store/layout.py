@@ -3,7 +3,8 @@
 Format history of a run's directory
 1: run.json (identity), params.json, environment.json, status.json (how it ended), marks.json (tags, archived,
    note), summary.json (each metric's count, last, least and greatest value), alive (its age tells whether the
-   process lives), tables/<name>/ (segments.py), files/, logs/, blobs/, calls/<name>/ (traces), results/ (results.py).
+   process lives), tables/<name>/ (segments.py), files/, logs/, blobs/, calls/<name>/ (traces), results/ (results.py);
+   while it trains, control/ (what is asked of a Trainer from outside: train/requests.py).
 
 Format history of a lab
 1: lab.json (identity), settings.json, runs/<id>/, trash/<id>/, traces/<id>/ (of no run), blobs/ (the pool that runs link theirs from),
@@ -26,7 +27,7 @@ RUNS, TRASH, JOURNAL, BLOBS, INDEX, TRACES = "runs", "trash", "journal", "blobs"
 
 IDENTITY, PARAMS, ENVIRONMENT = "run.json", "params.json", "environment.json"
 STATUS, MARKS, SUMMARY, ALIVE = "status.json", "marks.json", "summary.json", "alive"
-TABLES, FILES, LOGS, CALLS, RESULTS = "tables", "files", "logs", "calls", "results"
+TABLES, FILES, CALLS, RESULTS = "tables", "files", "calls", "results"
 METRICS, OBJECTS = "metrics", "objects"
 
 Kind = Literal["run", "segment", "blob", "result", "file"]

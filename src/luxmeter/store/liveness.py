@@ -17,10 +17,9 @@ from luxmeter.store.layout import ALIVE
 TOUCH_EVERY_S = 2.0
 
 
-def is_alive(process: Process, run_folder: Path, *, lost_after_s: float, here: Process | None = None) -> bool:
+def is_alive(process: Process, run_folder: Path, *, lost_after_s: float) -> bool:
     """Whether the writer of `run_folder` lives, as far as this machine can tell."""
-    here = here or Process.here()
-    if process.machine == here.machine:
+    if process.machine == Process.here().machine:
         return process.runs_here()
     try:
         touched = (run_folder / ALIVE).stat().st_mtime

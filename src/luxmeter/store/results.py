@@ -1,7 +1,7 @@
 """What was measured inside a run rests in it: a folder for each result, with a head that says what it is.
 
 results/<kind>/<nnnn>/result.json is the head: {"format", "kind", "title", "made_ns", "file"}; the file beside it has the
-format of the room that made it. Kinds are called as the command that makes them: ops, bench, model, zen, search.
+format of the room that made it. Kinds are called as the command that makes them: ops, bench, model, zen, search, eval.
 Traces (kind trace) rest in calls/<name>/, where they are written call by call; their trace.json is the head.
 What is there is never overwritten: the last of a kind is `RUN/bench`, the one before it `RUN/bench~1`.
 
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from luxmeter.calls import TraceResult
     from luxmeter.model import ModelCost, SearchResult, ZenScore
     from luxmeter.operators import BenchResult, Operators
+    from luxmeter.train import Evaluation
 
 FORMAT = 1
-KINDS = ("trace", "ops", "bench", "model", "zen", "search")  # in the order they are shown
+KINDS = ("trace", "ops", "bench", "model", "zen", "search", "eval")  # in the order they are shown
 HEAD = "result.json"
 _NAMED = re.compile(rf"(?P<run>.+)/(?P<kind>{'|'.join(KINDS)})(?:~(?P<back>[0-9]+))?")
 _into: ContextVar[Path | Literal["", "none"]] = ContextVar("luxmeter_results_into", default="")
@@ -52,6 +53,7 @@ _LOAD: dict[str, Callable[[], Any]] = {
     "model": lambda: by_name("load model"),
     "zen": lambda: by_name("load zen"),
     "search": lambda: by_name("load search"),
+    "eval": lambda: by_name("load eval"),
 }
 
 
@@ -87,11 +89,13 @@ class Result:
         except Exception as error:  # noqa: BLE001 - a trace that is damaged, in whatever way, hides nothing else of its run
             return f"cannot be read: {error}"
 
-    def load(self) -> TraceResult | Operators | BenchResult | ModelCost | ZenScore | SearchResult:
+    def load(
+        self,
+    ) -> TraceResult | Operators | BenchResult | ModelCost | ZenScore | SearchResult | Evaluation:
         """The result itself, by its kind."""
         if self.trouble is not None:
             raise self.trouble
-        found: TraceResult | Operators | BenchResult | ModelCost | ZenScore | SearchResult
+        found: TraceResult | Operators | BenchResult | ModelCost | ZenScore | SearchResult | Evaluation
         found = _LOAD[self.kind]()(self.path)
         return found
 

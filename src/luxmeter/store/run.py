@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from luxmeter.by_name import by_name
 from luxmeter.described import TYPE, DescribedMapping, type_of, with_type
 from luxmeter.errors import LuxmeterError, MissingNameError, StoreError, suggestion
 from luxmeter.files import from_json, json_text
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from luxmeter.calls import TraceResult
     from luxmeter.model import ModelCost
     from luxmeter.operators import BenchResult, Operators
+    from luxmeter.train import Answer
 
 
 class Values(DescribedMapping):
@@ -218,6 +220,16 @@ class Run:
     def ending(self) -> Ending | None:
         """How the program left it; None while it runs, or if it was lost."""
         return read_ending(self.folder)
+
+    def control(
+        self, what: str = "status", changes: Mapping[str, Any] | None = None, *, wait_s: float = 10.0
+    ) -> Answer:
+        """Ask the Trainer that it is in the middle of: status, pause, resume, checkpoint, stop, or set ({"lr": 0.01}).
+
+        Obeyed at the end of the step at hand; waits for the answer, and raises what was refused. 0 seconds: does not wait.
+        """
+        found: Answer = by_name("control run")(self, what, changes, wait_s=wait_s)
+        return found
 
     # -- what it was given ----------------------------------------------------------------------------------------
 
@@ -398,7 +410,7 @@ class Run:
     # -- what was measured in it ----------------------------------------------------------------------------------
 
     def results(self, kind: str = "") -> list[Result]:
-        """What was measured in it: all, or of one kind (trace, ops, bench, model, zen, search), the last made last."""
+        """What was measured in it: all, or of one kind (trace, ops, bench, model, zen, search, eval), the last made last."""
         return results_of(self.folder, kind)
 
     @property

@@ -45,10 +45,10 @@ class SegmentWriter:
     The folder is made with the first rows; `within` is a folder above it that must be there and is not made.
     """
 
-    def __init__(self, folder: Path, *, within: Path | None = None, writer: str | None = None) -> None:
+    def __init__(self, folder: Path, *, within: Path | None = None) -> None:
         self.folder = folder
         self._within = within
-        self.writer = writer or f"{os.getpid()}-{secrets.token_hex(3)}"
+        self.writer = f"{os.getpid()}-{secrets.token_hex(3)}"
         self._number = -1
         self._file: io.FileIO | None = None
         self._end = 0
@@ -282,19 +282,36 @@ def _pieces(path: Path, start: int) -> Iterator[tuple[pa.Table, int]]:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             while start < size:
-                file.seek(start)
                 try:
-                    with pa.ipc.open_stream(file) as reader:
-                        table = reader.read_all()
-                    table.validate(
-                        full=True
-                    )  # numbers that point outside of their memory crash who follows them
-                except (pa.ArrowException, OSError, EOFError, ValueError, KeyError):
+                    table, start = _piece(file, start)
+                except MemoryError:
+                    with _Bounded(io.FileIO(path)) as bounded:
+                        table, start = _piece(bounded, start)
+                if table is None:
                     return
-                start = file.tell()
                 yield table, start
     except FileNotFoundError:
         return  # compacted meanwhile
+
+
+def _piece(file: io.BufferedReader, start: int) -> tuple[pa.Table | None, int]:
+    """The piece that begins at a byte and the byte behind it; None if it is not whole."""
+    file.seek(start)
+    try:
+        with pa.ipc.open_stream(file) as reader:
+            table = reader.read_all()
+        table.validate(full=True)  # numbers that point outside of their memory crash who follows them
+    except (pa.ArrowException, OSError, EOFError, ValueError, KeyError):
+        return None, start
+    return table, file.tell()
+
+
+class _Bounded(io.BufferedReader):
+    """Of which no more is asked for than it holds: a damaged length may ask for more memory than there is."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, os.fstat(self.fileno()).st_size - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left))
 
 
 def _parquet_files(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import math
 import re
@@ -202,8 +203,6 @@ def _array_object(key: str, value: Any) -> Stored:
     if array.size <= _SMALL_ARRAY and array.dtype.kind in "biufU":
         record = {"dtype": str(array.dtype), "shape": list(array.shape), "values": to_json(array.tolist())}
         return Stored("array", json.dumps(record, ensure_ascii=False))
-    import io
-
     sink = io.BytesIO()
     np.save(sink, array, allow_pickle=False)
     record = {"dtype": str(array.dtype), "shape": list(array.shape)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 import threading
 import time
 import traceback
@@ -240,8 +241,6 @@ class RunWriter:
 
     def at_exit(self) -> None:
         """The program ended and nobody finished the run."""
-        import sys
-
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException):
             self.fail(error)

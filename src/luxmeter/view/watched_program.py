@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import Experiment, offer_experiment, params_of, program_ended, program_follows
 from luxmeter.import_hook import call_after_import
 from luxmeter.store import Ending
-from luxmeter.view.program import RunRequest
+
+if TYPE_CHECKING:
+    from luxmeter.view.program import RunRequest
 
 
 class Watched:

@@ -16,9 +16,20 @@ _with_defaults: dict[str, tuple[int, int, list[FunctionType]]] = {}
 
 def namespaces() -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, namespace) of every imported module. Entries of sys.modules that are not modules are passed over."""
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if issubclass(type(module), ModuleType):
             yield name, object.__getattribute__(module, "__dict__")
+
+
+def of_users(*kinds: type, besides: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """(namespace, name, value) of module-level values of exactly these types, outside the standard library and these packages."""
+    for module, namespace in namespaces():
+        top = module.partition(".")[0]
+        if (top in sys.stdlib_module_names and module != "__main__") or top in besides:
+            continue
+        for name, value in list(namespace.items()):
+            if type(value) in kinds:
+                yield namespace, name, value
 
 
 def attributes_of(value: Any) -> dict[str, Any] | None:

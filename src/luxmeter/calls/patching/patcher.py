@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from luxmeter.calls import frameworks, processes
 from luxmeter.calls.patching import aliases, survivors
 from luxmeter.calls.patching.bindings import ABSENT, Binding
 from luxmeter.calls.patching.filters import Filter
-from luxmeter.calls.patching.imports import suspended_imports
-from luxmeter.calls.patching.suspended import Stretch, Suspended
+from luxmeter.calls.patching.suspended import Stretch, Suspended, suspended_imports
 from luxmeter.calls.targets import SILENT, Coverage, Target, Unseen, left_out_for, told
 from luxmeter.errors import LuxmeterError, TraceError, warn_once
 
@@ -111,9 +110,13 @@ class Patcher:
         skip: Sequence[str] = (),
         framework: str = "torch",
         waits: bool = False,
+        run_worker: Callable[..., Any] | None = None,
     ) -> None:
         self.recorder = recorder
         self.waits = waits  # whether the recorder waits for the device after each call
+        self.run_worker = (
+            run_worker  # (token, module, name, *args): a DataLoader worker's loop, recorded; None: left alone
+        )
         self.names = names
         self.filter = Filter(only=only, skip=skip)
         self._also = tuple(also)
@@ -133,7 +136,7 @@ class Patcher:
         self._imports = suspended_imports(
             (*self._frameworks, *awaited), self.suspended, awaited, self.arrived
         )
-        self._aside = Suspended(self._take_all, self._put_all)
+        self._suspended = Suspended(self._take_all, self._put_all)
         self.spawned: processes.Spawned | None = None
 
     @property
@@ -249,13 +252,13 @@ class Patcher:
 
     def suspended(self) -> Stretch:
         """Out of the way while a program is captured (fx, export, jit): all of the stand-ins, on all threads."""
-        return self._aside()
+        return self._suspended()
 
     def after_fork(self) -> None:
         """In a forked child: other threads are gone, with their locks and with what they had begun."""
         global _lock
         _lock, self._ids_lock = threading.Lock(), threading.Lock()
-        self._aside.after_fork()
+        self._suspended.after_fork()
         if self.spawned is not None:
             self.spawned.n = 0
         if self.in_place:
@@ -307,7 +310,7 @@ class Patcher:
         """Put a binding in place and remember to undo it."""
         self._remember(binding.before, binding.after)
         self._bindings.append(binding)
-        if not self._aside:
+        if not self._suspended:
             try:
                 binding.put()
             except Exception:
@@ -326,7 +329,7 @@ class Patcher:
     @property
     def in_place(self) -> bool:
         """Whether the stand-ins are bound now."""
-        return _installed is self and not self._aside
+        return _installed is self and not self._suspended
 
     def bindings_of(self, ids: set[int]) -> Iterator[Binding]:
         """The bindings that replace an object, or a function whose code is an object, with one of these ids."""
@@ -390,7 +393,7 @@ class Patcher:
         self._targets[id(place), target.attribute] = target, framework
 
     def _renew(self, binding: Binding) -> None:
-        """The framework replaced its own function while the stand-ins were aside: the new one gets a stand-in too.
+        """The framework replaced its own function while the stand-ins were suspended: the new one gets a stand-in too.
 
         Dynamo does so at the first compilation of a process: with Tracer.trace, torch.jit.trace, steps of optimizers.
         """

@@ -1,10 +1,17 @@
-"""The stand-ins out of the way for a while, on all threads, until the last of those who asked for it is done."""
+"""The stand-ins out of the way for a while, on all threads, until the last of those who asked for it is done.
+
+So it is while a framework imports its own modules: they must not bind the stand-ins for good.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType
+
+from luxmeter.import_hook import ImportHook
 
 
 class Suspended:
@@ -13,7 +20,7 @@ class Suspended:
     def __init__(self, take: Callable[[], None], put: Callable[[bool], None]) -> None:
         """`take()` for the first who asks, `put(imported)` after the last: whether modules came in between."""
         self._take, self._put = take, put
-        # What is freed or signalled while it is held may import, which steps aside as well.
+        # What is freed or signalled while it is held may import, which suspends them as well.
         self._lock = threading.RLock()
         self._who: list[int] = []  # threads, each as often as it asked
 
@@ -51,15 +58,39 @@ class Suspended:
 class Stretch:
     """One stretch of time. No generator: one that is dropped in a forked child would end it for others."""
 
-    __slots__ = ("_aside", "_modules", "_who")
+    __slots__ = ("_modules", "_suspended", "_who")
 
-    def __init__(self, aside: Suspended) -> None:
-        self._aside = aside
+    def __init__(self, suspended: Suspended) -> None:
+        self._suspended = suspended
         self._who = self._modules = 0
 
     def __enter__(self) -> None:
         self._modules = len(sys.modules)
-        self._who = self._aside.begin()
+        self._who = self._suspended.begin()
 
     def __exit__(self, *_: object) -> None:
-        self._aside.end(self._who, imported=len(sys.modules) != self._modules)
+        self._suspended.end(self._who, imported=len(sys.modules) != self._modules)
+
+
+def suspended_imports(
+    packages: Sequence[str],
+    suspended: Callable[[], AbstractContextManager[None]],
+    awaited: Sequence[str],
+    arrived: Callable[[str], None],
+) -> ImportHook:
+    """A hook: the modules of some packages run their import with the stand-ins out of the way.
+
+    torch imports Dynamo at the first optimizer and Inductor at the first compilation: they take functions into tables and
+    wrap some (torch.manual_seed) for good. What users import is left alone: their names are to be timed.
+    `awaited` are packages that are not imported yet: `arrived(name)` is called when one is.
+    """
+    prefixes = tuple(f"{package}." for package in packages)
+
+    @contextmanager
+    def around(module: ModuleType) -> Iterator[None]:
+        with suspended():
+            yield
+        if module.__name__ in awaited:
+            arrived(module.__name__)
+
+    return ImportHook(lambda name: name.startswith(prefixes) or name in awaited, around)

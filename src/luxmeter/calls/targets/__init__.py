@@ -22,8 +22,8 @@ class Form(enum.Enum):
     INSTANCE = "instance"  # a method whose name depends on the type of the instance
     FACTORY = "factory"  # returns a callable: running that is the span
     COMPILE = "compile"  # torch.compile: running what it returns is one call
-    ASIDE = "aside"  # captures a program: every wrapper steps aside while it runs
-    PICKLE = "pickle"  # tries again with every wrapper aside when a function cannot be found by its name
+    SUSPENDING = "suspending"  # captures a program: every wrapper is suspended while it runs
+    PICKLE = "pickle"  # tries again with every wrapper suspended when a function cannot be found by its name
     HIDDEN = "hidden"  # counts as open, leaves no event
     OPERATOR = "operator"  # torch.ops.*: the instance decides the name
     WORKER = "worker"  # the main loop of a DataLoader worker process
@@ -32,7 +32,7 @@ class Form(enum.Enum):
         "gradient"  # makes the function that computes a gradient, each time anew: running that is the span
     )
     MODE = "mode"  # may change what instances are: they are asked again
-    ENTER = "enter"  # from its call to that of EXIT every wrapper steps aside
+    ENTER = "enter"  # from its call to that of EXIT every wrapper is suspended
     EXIT = "exit"
 
 

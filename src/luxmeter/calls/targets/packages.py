@@ -39,7 +39,7 @@ class Packages:
         import torch
 
         seen: set[int] = set()
-        for module_name, module in list(sys.modules.items()):
+        for module_name, module in sys.modules.copy().items():
             if not issubclass(type(module), ModuleType) or not any(
                 _within(module_name, name) for name in self._names
             ):

@@ -140,9 +140,14 @@ class Recording:
         with self._told("The code"):
             before = self.snapshot or Snapshot(str(self.root))
             files = snapshot.imported_files(self.root, known=self._modules)
-            named = [code.file for code in keycode if code.file.is_file()]
+            named = [code.file for code in keycode if code.kind != "file" and code.file.is_file()]
             kept = snapshot.keep_files([*files, *named], self.root, self._run.put_blob)
-            self.snapshot = replace(before, files={**kept, **before.files})
+            whole = {  # as they were when they were named
+                started.relative(code.file, self.root): self._run.put_blob(code.source.encode())
+                for code in keycode
+                if code.kind == "file" and code.file.is_relative_to(self.root)
+            }
+            self.snapshot = replace(before, files={**kept, **whole, **before.files})
             key = [
                 {
                     "name": code.name,

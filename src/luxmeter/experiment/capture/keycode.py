@@ -13,7 +13,7 @@ from luxmeter.errors import UsageError
 
 @dataclass(frozen=True)
 class KeyCode:
-    """A module, class or function with its source."""
+    """A module, class, function or file with its source."""
 
     name: str
     kind: str
@@ -23,7 +23,11 @@ class KeyCode:
 
 
 def keycode_of(code: Any) -> KeyCode:
-    """The source of a module, class or function."""
+    """The source of a module, class or function, or of the file at a path."""
+    if isinstance(code, Path):
+        return KeyCode(
+            code.name, "file", code.absolute(), 1, code.read_text(encoding="utf-8", errors="replace")
+        )
     kinds: dict[str, Callable[[Any], bool]] = {
         "module": inspect.ismodule,
         "class": inspect.isclass,
@@ -34,7 +38,7 @@ def keycode_of(code: Any) -> KeyCode:
         raise UsageError(
             "keycode-what",
             f"keycode() was given a {type(code).__name__}.",
-            'Give it a module, class or function, such as sys.modules["__main__"].',
+            'Give it a module, class, function or Path, such as sys.modules["__main__"].',
         )
     name = getattr(code, "__qualname__", None) or getattr(code, "__name__", kind)
     try:

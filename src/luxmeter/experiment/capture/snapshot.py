@@ -37,6 +37,10 @@ _OURS = re.compile(
 )  # labs, records and what Python makes: no code
 
 
+# Asked for here: sysconfig fills its table at the first question, and that must not come from two threads at once.
+_INSTALLED = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "purelib", "platlib"))  # noqa: PTH118
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What was kept of the code. `files` is path (relative to `root`) -> SHA-256 of its content."""
@@ -63,16 +67,15 @@ def imported_files(root: Path, *, known: Collection[str] = ()) -> list[Path]:
     Modules whose names are `known` are passed over.
     """
     top = os.path.join(root, "")  # noqa: PTH118  (thousands of modules: texts are compared, not paths)
-    paths = sysconfig.get_paths()
-    installed = tuple(os.path.join(paths[name], "") for name in ("stdlib", "purelib", "platlib"))  # noqa: PTH118
     found = set()
-    for module in [module for name, module in list(sys.modules.items()) if name not in known]:
+    # A copy is made at once; a list of the items is not, and other threads import meanwhile.
+    for module in [module for name, module in sys.modules.copy().items() if name not in known]:
         name = getattr(module, "__file__", None)
         if not isinstance(name, str) or not name.endswith((".py", ".ipynb")):
             continue
         if not name.startswith("/"):
             name = str(Path(name).absolute())
-        if name.startswith(top) and not name.startswith(installed) and Path(name).is_file():
+        if name.startswith(top) and not name.startswith(_INSTALLED) and Path(name).is_file():
             found.add(Path(name))
     return sorted(found)
 
@@ -83,8 +86,8 @@ def keep_files(files: Iterable[Path], root: Path, put_blob: Callable[[bytes], st
     for path in files:
         try:
             kept[path.relative_to(root).as_posix()] = put_blob(path.read_bytes())
-        except OSError:
-            continue  # it vanished meanwhile
+        except (OSError, ValueError):
+            continue  # it vanished meanwhile, or lies elsewhere
     return kept
 
 

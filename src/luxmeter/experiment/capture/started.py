@@ -73,6 +73,8 @@ def main_script() -> tuple[Path | None, str | None]:
     module = None
     if spec is not None and spec.name:
         module = spec.name.removesuffix(".__main__") if spec.name != "__main__" else None
+    if module is None and isinstance(file, str) and _is_own_command(Path(file)):
+        module = "luxmeter"  # `luxmeter train`: started again as a module, wherever the command lies
     if (
         not isinstance(file, str) and _program_follows
     ):  # the program is about to begin: its command line tells
@@ -104,6 +106,10 @@ def relative(path: Path, root: Path) -> str:
         return path.relative_to(root).as_posix()
     except ValueError:
         return str(path)
+
+
+def _is_own_command(script: Path) -> bool:
+    return script.stem in ("luxmeter", "luxmeter-script") and _is_installed(script.absolute())
 
 
 def _is_installed(script: Path) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from luxmeter.described import canonical
 from luxmeter.errors import StoreError, UsageError, suggestion
 from luxmeter.experiment.compare.repeats import as_run, group_runs
+from luxmeter.experiment.transfer.tensorboard_events import read_runs
 from luxmeter.files import from_json
 from luxmeter.render import Axis, Floats, Line, is_even_log, smooth
 from luxmeter.store import Run
@@ -61,8 +62,6 @@ def curves_of(members: Sequence[Run], metrics: Sequence[str] | str = (), *, repe
 
 def curves_of_tensorboard(folder: str | Path, metrics: Sequence[str] | str = ()) -> Sets:
     """The same out of TensorBoard's event files."""
-    from luxmeter.experiment.transfer.tensorboard_events import read_runs
-
     wanted = [metrics] if isinstance(metrics, str) else list(metrics)
     sets: Sets = {}
     for run in read_runs(folder):

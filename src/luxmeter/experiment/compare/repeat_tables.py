@@ -12,6 +12,7 @@ from luxmeter.errors import UsageError
 from luxmeter.experiment.compare.repeat_stats import Correction, Difference, Estimate, corrected, judged
 from luxmeter.experiment.compare.repeats import Group, compare_groups, group_of, higher_is_better
 from luxmeter.files import from_json
+from luxmeter.render import NUMBER, Column, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,8 +76,6 @@ class RepeatTable:
 
     def print(self, stream: IO[str] | None = None) -> None:
         """For people: `0.913 ± 0.012`, where ± is the 95 % interval of the mean by the t distribution."""
-        from luxmeter.render import NUMBER, Column, Table
-
         columns = [
             Column("variant", folds=20),
             Column("n", NUMBER),
@@ -137,8 +136,6 @@ class VariantTable:
 
     def print(self, stream: IO[str] | None = None) -> None:
         """For people."""
-        from luxmeter.render import NUMBER, Column, Table
-
         columns = [
             Column("variant", folds=20),
             Column("n", NUMBER),

@@ -101,6 +101,12 @@ class DataLoader(TorchDataLoader[T_co]):
             None  # of a stateful IterableDataset, until it is begun
         )
 
+    def read_here(self) -> None:
+        """From the next epoch on read samples in this process, without workers: for a debugger."""
+        self.num_workers, self.timeout = 0, 0
+        self._options = {n: value for n, value in self._options.items() if n not in _OF_WORKERS}
+        self._inner = None
+
     # The position
 
     @property
@@ -342,7 +348,8 @@ class DataLoader(TorchDataLoader[T_co]):
         )  # fmt: skip
 
 
-_PASSED_ON = ("prefetch_factor", "persistent_workers", "pin_memory_device")
+_OF_WORKERS = ("prefetch_factor", "persistent_workers")
+_PASSED_ON = (*_OF_WORKERS, "pin_memory_device")
 _END = object()
 
 

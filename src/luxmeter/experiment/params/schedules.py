@@ -10,15 +10,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from luxmeter.errors import UsageError
-
-
-class Schedule(Protocol):
-    """Anything that gives a value for a step."""
-
-    def __call__(self, cur: float) -> float: ...
 
 
 class _ActsOnOptimizer:

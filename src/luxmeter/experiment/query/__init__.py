@@ -1,1 +1,1 @@
-"""Runs that are kept: found, compared, drawn."""
+"""Runs found, by a question or by name, and the code that they ran."""

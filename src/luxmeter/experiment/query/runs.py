@@ -161,8 +161,6 @@ def find_run(reference: str | Path, *, lab: Lab | str | Path | None = None) -> R
     text = str(reference)
     if lab is None and not find_lab().exists:
         if (Path(text) / "run.json").is_file():
-            from luxmeter.store import Run
-
             return Run(Path(text).absolute())
         raise StoreError(
             "no-runs-yet",

@@ -1,1 +1,1 @@
-"""The way back to a run: its code and checkpoints, the run once more, the run elsewhere."""
+"""A run once more, and whether it came out the same; its code and checkpoints brought back."""

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,14 +29,15 @@ class Order(NamedTuple):
     folder: Path  # of the run that is repeated, the parent of those that are made
     name: str
     random_state: bool  # whether draws are to be the same again
+    job: Mapping[str, Any] | None = None  # what is to be done instead: then no run is made
 
 
 @contextlib.contextmanager
-def handed_over(run: Run, *, random_state: bool) -> Iterator[Path]:
+def handed_over(run: Run, *, random_state: bool, job: Mapping[str, Any] | None = None) -> Iterator[Path]:
     """The file, for as long as the program runs."""
     with scratch.folder("handover") as folder:
         file = folder / "order"
-        order = {"folder": str(run.folder), "name": run.name, "random_state": random_state}
+        order = {"folder": str(run.folder), "name": run.name, "random_state": random_state, "job": job}
         file.write_text(json.dumps(order) + "\n", encoding="utf-8")
         yield file
 
@@ -56,9 +57,15 @@ def order() -> Order | None:
     """What this process was started for; None if a user started it."""
     try:
         given = json.loads(_lines(Path(os.environ[VARIABLE]))[0])
-        return Order(Path(given["folder"]), given["name"], given["random_state"])
+        return Order(Path(given["folder"]), given["name"], given["random_state"], given["job"])
     except (KeyError, IndexError, TypeError, ValueError):
         return None
+
+
+def job_given() -> Mapping[str, Any] | None:
+    """What this program is to do instead of what it does; None if nothing."""
+    given = order() if VARIABLE in os.environ else None
+    return None if given is None else given.job
 
 
 def note_run(folder: Path, name: str) -> None:

@@ -13,8 +13,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from luxmeter import scratch
 from luxmeter.errors import StoreError, UsageError
@@ -70,17 +71,12 @@ def start_rerun(
     """Start it again and wait for its end. `arguments` replace those of the command; `folder` is kept, else a
     temporary one is made and removed; `links` are paths of the project (data) to be linked into it."""
     command = _startable(run)
-    with code_of(run, folder) as checkout:
-        for name in links:
-            _link(run, checkout, name)
-        for watched in _watched(run, checkout):
-            Path(watched).mkdir(
-                parents=True, exist_ok=True
-            )  # where it wrote to: git keeps no empty or ignored folder
+    with _checkout(run, folder, links) as checkout:
         plan = make_plan(run, command, checkout, arguments)
         words = _command(plan, run, checkout, python or sys.executable)
         with handover.handed_over(run, random_state=random_state) as file:
-            returncode = _wait(words, plan.cwd, _variables(run, lab, checkout, file), quiet=quiet)
+            output = subprocess.DEVNULL if quiet else _stderr()
+            returncode = _wait(words, plan.cwd, _variables(run, lab, checkout, file), output=output)
             made = handover.run_made(file, run.name)
         if made is None:
             raise StoreError(
@@ -91,6 +87,42 @@ def start_rerun(
         code = run.snapshot
         left_out = tuple(code.git.get("left_out", ())) if code and code.git else ()
         return Rerun(made, returncode, checkout, tuple(words), left_out)
+
+
+def start_for_job(
+    run: Run,
+    lab: Lab,
+    job: Mapping[str, Any],
+    *,
+    folder: Path | None = None,
+    links: Sequence[str] = (),
+    python: str = "",
+    output: int | None = None,
+) -> int:
+    """Start a run's program, with its code and command, for something else: it makes no run and finds the job by `job_given`.
+
+    Its output goes to a file's number, by default to stderr. Returns its exit code.
+    """
+    command = _startable(run)
+    with _checkout(run, folder, links) as checkout:
+        plan = replace(make_plan(run, command, checkout), by_luxmeter=False)
+        words = _command(plan, run, checkout, python or sys.executable)
+        with handover.handed_over(run, random_state=False, job=job) as file:
+            variables = _variables(run, lab, checkout, file)
+            return _wait(words, plan.cwd, variables, output=_stderr() if output is None else output)
+
+
+@contextlib.contextmanager
+def _checkout(run: Run, folder: Path | None, links: Sequence[str]) -> Iterator[Path]:
+    """The run's code with what it needs beside it."""
+    with code_of(run, folder) as checkout:
+        for name in links:
+            _link(run, checkout, name)
+        for watched in _watched(run, checkout):
+            Path(watched).mkdir(
+                parents=True, exist_ok=True
+            )  # where it wrote to: git keeps no empty or ignored folder
+        yield checkout
 
 
 @contextlib.contextmanager
@@ -240,15 +272,14 @@ def _variables(run: Run, lab: Lab, checkout: Path, order: Path) -> dict[str, str
     }
 
 
-def _wait(words: list[str], cwd: Path, variables: dict[str, str], *, quiet: bool) -> int:
+def _wait(words: list[str], cwd: Path, variables: dict[str, str], *, output: int | None) -> int:
     """Wait for the program. What it prints goes to stderr: stdout is for the result."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
         child = subprocess.Popen(
-            words, cwd=cwd, env=variables, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL if quiet else _stderr(), stderr=subprocess.DEVNULL if quiet else _stderr(),
-        )  # fmt: skip
+            words, cwd=cwd, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
     except OSError as error:
         raise StoreError(
             "program-not-started",

@@ -1,4 +1,4 @@
-"""The way back: a run's code and checkpoints into a folder, never over changes that nobody has saved.
+"""Rollback: a run's code and checkpoints into a folder, never over changes that nobody has saved.
 
 Everything is staged beside the target first; then each file is moved into place, and on any trouble all are moved
 back. A folder that is not there yet, or empty, appears in one step.
@@ -48,9 +48,9 @@ class Rollback:
 
 
 def roll_back(
-    run: Run, folder: Path | None = None, *, code: bool = True, checkpoints: bool = True, dry: bool = False
+    run: Run, to: Path | None = None, *, code: bool = True, checkpoints: bool = True, dry_run: bool = False
 ) -> Rollback:
-    """Bring code and checkpoints of a run into `folder`; without one into the project it was made in.
+    """Bring code and checkpoints of a run into the folder `to`; without one into the project it was made in.
 
     Raises StoreError `unsaved-changes` with the list of files whose content is neither that of the run, nor
     committed, nor kept by another run; then nothing was written.
@@ -62,7 +62,7 @@ def roll_back(
             f"Run {run.id} keeps neither code nor files.",
             "Runs made by lux.Experiment or luxmeter run do.",
         )
-    target = (folder.expanduser().absolute() if folder else _own_folder(run, kept)).resolve()
+    target = (to.expanduser().absolute() if to else _own_folder(run, kept)).resolve()
     items = _code_items(run) if code else []
     missing: list[str] = []
     if checkpoints:
@@ -70,7 +70,7 @@ def roll_back(
         items += more
     links = {item.path: _target(item) for item in items if item.mode == _LINK}
     check_entries([item.path for item in items], links, target)
-    return _put(run, target, {item.path: item for item in items}, missing, dry=dry)
+    return _put(run, target, {item.path: item for item in items}, missing, dry_run=dry_run)
 
 
 def _own_folder(run: Run, kept: records.Code | None) -> Path:
@@ -123,7 +123,7 @@ def _checkpoint_items(run: Run, root: str) -> tuple[list[Item], list[str]]:
 # -- putting files into a folder ------------------------------------------------------------------------------------
 
 
-def _put(run: Run, folder: Path, items: dict[str, Item], missing: list[str], *, dry: bool) -> Rollback:
+def _put(run: Run, folder: Path, items: dict[str, Item], missing: list[str], *, dry_run: bool) -> Rollback:
     fresh = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     if folder.exists() and not folder.is_dir():
         raise UsageError("rollback-no-folder", f"{folder} is not a folder.", "Name a folder with --to.")
@@ -144,10 +144,10 @@ def _put(run: Run, folder: Path, items: dict[str, Item], missing: list[str], *, 
         for item in items.values():
             _stage(item, new)
         if fresh:
-            if not dry:
+            if not dry_run:
                 os.replace(new, folder)
             return Rollback(folder, sorted(items), {}, [], missing)
-        return _into(run, folder, staged, sorted(items), missing, dry=dry)
+        return _into(run, folder, staged, sorted(items), missing, dry_run=dry_run)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 
@@ -179,7 +179,7 @@ def _stage(item: Item, new: Path) -> None:
 
 
 def _into(
-    run: Run, folder: Path, staged: Path, paths: list[str], missing: list[str], *, dry: bool
+    run: Run, folder: Path, staged: Path, paths: list[str], missing: list[str], *, dry_run: bool
 ) -> Rollback:
     new = staged / "new"
     equal, absent, differing, blocked = [], [], [], []
@@ -204,7 +204,7 @@ def _into(
             "Commit them or move them away, or bring the run into another folder with --to.",
         )
     written = sorted([*absent, *differing])
-    if not dry:
+    if not dry_run:
         _swap(folder, staged, written, before)
     return Rollback(folder, written, saved, equal, missing)
 

@@ -7,6 +7,7 @@ blobs must hold what their names say, and nothing appears in the lab before all 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import secrets
 import shutil
@@ -130,8 +131,6 @@ def _tar_stream(path: Path, ending: str, mode: str) -> Iterator[IO[bytes]]:
         with open(path, mode) as file, kind(file, "zstd") as stream:
             yield stream
     elif ending in (".tar.gz", ".tgz"):
-        import gzip
-
         with gzip.open(path, mode) as stream:
             yield stream  # type: ignore[misc]
     else:

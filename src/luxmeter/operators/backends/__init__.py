@@ -15,7 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
+
 from luxmeter.nested import tensors_of
+from luxmeter.operators.counterparts.interpreter import mindspore_python
 from luxmeter.operators.inputs import Call
 from luxmeter.registry import Registry
 
@@ -82,16 +85,10 @@ def interpreter_of(name: str) -> str | None:
     return None if find is None else find()
 
 
-def _mindspore_python() -> str:
-    from luxmeter.operators.counterparts.interpreter import mindspore_python
-
-    return mindspore_python()
-
-
 BACKENDS.register("eager", Offered("eager"))
 BACKENDS.register("compile", Offered("compiled"))
 BACKENDS.register("onnxruntime", Offered("onnxruntime"))
-BACKENDS.register("mindspore", Offered("mindspore", python=_mindspore_python, preload=("mindspore",)))
+BACKENDS.register("mindspore", Offered("mindspore", python=mindspore_python, preload=("mindspore",)))
 
 
 def backward_of(call: Call, *, after_forward: Callable[[], Any] | None = None) -> Callable[[], Any]:
@@ -99,8 +96,6 @@ def backward_of(call: Call, *, after_forward: Callable[[], Any] | None = None) -
 
     What it runs gives (the forward's result, the gradients).
     """
-    import torch
-
     wanted = [t for t in tensors_of((call.args, call.kwargs)) if t.is_floating_point() or t.is_complex()]
     leaves = [t for t in wanted if t.is_leaf and t.requires_grad]
     modules = [a for a in call.args if isinstance(a, torch.nn.Module)]

@@ -58,18 +58,14 @@ class MindSpore:
 
 
 def _ready(target: Target, call: Call, backward: bool) -> Callable[[], Any]:
-    from luxmeter.operators.counterparts.calling import call_on
+    from luxmeter.operators.counterparts.calling import backward_on, call_on
     from luxmeter.operators.counterparts.cells import cell_call
 
     if any(isinstance(a, torch.nn.Module) for a in call.args):
         made = cell_call(target, call.args[0], call.args[1:], call.kwargs)
     else:
         made = call_on(target, called(call.op), call.args, call.kwargs)
-    if not backward:
-        return made.run
-    from luxmeter.operators.counterparts.gradient import backward_on
-
-    return backward_on(made)
+    return backward_on(made) if backward else made.run
 
 
 def _targets(call: Call) -> Iterator[Target]:

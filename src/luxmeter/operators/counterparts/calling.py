@@ -1,4 +1,7 @@
-"""A call of torch -> the call of MindSpore that a target says. Import this only where both frameworks are."""
+"""A call of torch -> the call of MindSpore that a target says, forward or with its backward.
+
+Import this only where both frameworks are.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from luxmeter.operators.resolve import parameter_names
 
 # They say where and how a result lies, not what it is; MindSpore has one device and one layout here.
 _PLACE = {"device", "layout", "pin_memory", "memory_format", "non_blocking", "requires_grad", "generator"}
+_FLOATS = (mindspore.float64, mindspore.float32, mindspore.float16, mindspore.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -29,17 +33,13 @@ class MindSporeCall:
         return self.function(*self.args, **self.kwargs)
 
 
-def call_on(
-    target: Target, op: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, converted: bool = False
-) -> MindSporeCall:
+def call_on(target: Target, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> MindSporeCall:
     """torch's arguments of `op`, converted and arranged for `target`; NotConvertible where that cannot be."""
     if kwargs.get("out") is not None:
         raise NotConvertible("out=")
     given = {k: v for k, v in kwargs.items() if k not in _PLACE and k != "out"}
-    if not converted:
-        args, given = to_mindspore(tuple(args)), to_mindspore(given)
-    args, given = arranged(target, op, tuple(args), given)
-    return MindSporeCall(named(target.name), args, given)
+    values = arranged(target, op, to_mindspore(tuple(args)), to_mindspore(given))
+    return MindSporeCall(named(target.name), *values)
 
 
 def arranged(
@@ -81,3 +81,39 @@ def named(name: str) -> Callable[..., Any]:
 
 def _read(name: str, tensor: Any, *_: Any) -> Any:
     return getattr(tensor, name)
+
+
+def backward_on(call: MindSporeCall) -> Callable[[], Any]:
+    """What runs forward and backward, the sum of the floating-point results to inputs and weights, and gives the results.
+
+    Inputs inside lists get no gradient of their own.
+    """
+    places = [i for i, a in enumerate(call.args) if isinstance(a, mindspore.Tensor) and a.dtype in _FLOATS]
+    weights = call.function.trainable_params() if isinstance(call.function, mindspore.nn.Cell) else []
+    if not places and not weights:
+        raise NotConvertible("no input can have a gradient")
+
+    def forward(*tensors: Any) -> Any:
+        args = list(call.args)
+        for place, tensor in zip(places, tensors, strict=True):
+            args[place] = tensor
+        result = call.function(*args, **call.kwargs)
+        outputs = [t for t in (result if isinstance(result, list | tuple) else [result])
+                   if isinstance(t, mindspore.Tensor) and t.dtype in _FLOATS]  # fmt: skip
+        if not outputs:
+            raise NotConvertible("its outputs have no gradient")
+        total = outputs[0].sum()
+        for output in outputs[1:]:
+            total = total + output.sum()
+        return total, result
+
+    both = mindspore.value_and_grad(
+        forward, grad_position=tuple(range(len(places))) or None, weights=weights or None, has_aux=True
+    )
+    tensors = [call.args[i] for i in places]
+
+    def run() -> Any:
+        (_, result), _ = both(*tensors)
+        return result
+
+    return run

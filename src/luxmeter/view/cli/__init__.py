@@ -14,6 +14,7 @@ import typer
 
 from luxmeter import __version__
 from luxmeter.errors import LuxmeterError
+from luxmeter.torch_extra import is_about_torch, needs_torch
 
 
 def build_app() -> typer.Typer:
@@ -48,8 +49,6 @@ def main() -> None:
         sys.stderr.write(f"luxmeter: {error}\n")
         raise SystemExit(2) from None
     except ModuleNotFoundError as error:
-        from luxmeter.torch_extra import is_about_torch, needs_torch
-
         if not is_about_torch(error):
             raise
         sys.stderr.write(f"luxmeter: {needs_torch('This command')}\n")

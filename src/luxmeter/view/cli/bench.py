@@ -10,6 +10,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.operators import BenchOptions
+from luxmeter.render import print_json
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
@@ -75,7 +76,6 @@ def _finish(
     result: BenchResult, out: list[Path], run: Run | None, *, plot: str, as_json: bool, resume: Path | None
 ) -> None:
     from luxmeter.operators import put_benchmark
-    from luxmeter.render import print_json
     from luxmeter.view.named import into_run
 
     with into_run(run):

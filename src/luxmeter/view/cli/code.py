@@ -7,6 +7,7 @@ import sys
 import typer
 
 from luxmeter.errors import StoreError
+from luxmeter.render import BYTES, Column, Table, one_line, plain, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +27,6 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """List the source files of a run, or print one as it was."""
         from luxmeter.experiment import captured_tree, find_run, whole_tree
-        from luxmeter.render import BYTES, Column, Table, one_line, print_json
 
         found = find_run(run)
         kept = found.snapshot
@@ -64,8 +64,6 @@ def register(app: typer.Typer) -> None:
 def _print(body: bytes) -> None:
     """To a pipe byte by byte; to a terminal without what would steer it."""
     if sys.stdout.isatty():
-        from luxmeter.render import plain
-
         sys.stdout.write(plain(body.decode("utf-8", "replace")))
     else:
         sys.stdout.flush()

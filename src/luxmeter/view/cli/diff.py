@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.render import one_line
+from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, one_line, print_json
 
 if TYPE_CHECKING:
     from luxmeter.calls import ChangeKind, TraceDiff
@@ -86,7 +86,6 @@ def _diff_runs(
     one: Run, two: Run, how: _How, *, metric: str, full: bool, system: bool, as_json: bool
 ) -> None:
     from luxmeter.experiment import diff_runs
-    from luxmeter.render import print_json
     from luxmeter.view.text.run_diff import as_record, write_diff
 
     both = _in_both(one, two)
@@ -112,8 +111,6 @@ def _in_both(one: Run, two: Run) -> dict[str, tuple[Result, Result]]:
 
 def _diff_one(kind: str, a: Path, b: Path, how: _How, *, as_json: bool) -> None:
     """Two results of one kind."""
-    from luxmeter.render import print_json
-
     if kind not in _COMPARE:
         raise UsageError(
             "diff-kinds",
@@ -188,8 +185,6 @@ _COMPARE: dict[str, Callable[[Path, Path, _How], _Compared]] = {
 
 
 def _say_options(found: TraceDiff) -> None:
-    from luxmeter.render import Column, Table
-
     if not found.options:
         return
     sys.stdout.write("A and B were traced with different options: their numbers may not compare.\n")
@@ -202,8 +197,6 @@ def _say_options(found: TraceDiff) -> None:
 
 
 def _show(found: TraceDiff, *, by: str, top: int, show_all: bool) -> None:
-    from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
-
     kept = [c for c in found.changes if show_all or c.kind not in ("same", "unclear")]
     columns = [
         Column(""),

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.render import print_json
 
 _OTHERS = ("tensorboard", "mlflow")
 
@@ -27,7 +28,6 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Take runs into the lab. Archives with members that point outside, links or devices are refused."""
         from luxmeter.experiment import open_lab
-        from luxmeter.render import print_json
 
         kind = sources[0] if sources[0] in _OTHERS and len(sources) > 1 else ""
         if sources[0] in _OTHERS and len(sources) == 1 and not Path(sources[0]).exists():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.render import Column, Table, print_json
 
 if TYPE_CHECKING:
     from luxmeter.model import ModelComparison, ModelCost
@@ -104,7 +105,6 @@ def _beside(path: Path, number: int, names: list[str]) -> Path:
 
 def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -> None:
     from luxmeter.model import compare_models
-    from luxmeter.render import print_json
 
     together = compare_models(costs) if len(costs) > 1 else None
     if as_json:
@@ -120,8 +120,6 @@ def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -
 
 def side_by_side(together: ModelComparison) -> None:
     """Print several models' costs, each with its ratio to the first one's."""
-    from luxmeter.render import Column, Table
-
     rows = []
     for line in together.lines:
         ratios = ["" if r is None or i == 0 else f"  {r:.2f}x" for i, r in enumerate(line.ratios)]

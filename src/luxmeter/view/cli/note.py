@@ -6,6 +6,8 @@ import sys
 
 import typer
 
+from luxmeter.render import plain, print_json
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -19,7 +21,6 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show or write a run's note."""
         from luxmeter.experiment import find_run
-        from luxmeter.render import plain, print_json
 
         found = find_run(run)
         if text is not None:

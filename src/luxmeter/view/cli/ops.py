@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.render import BYTES, NUMBER, SHARE, Column, Table, print_json
 
 if TYPE_CHECKING:
     from luxmeter import Operators
@@ -125,8 +126,6 @@ def print_operators(found: Operators, *, as_json: bool) -> None:
 
 
 def _print_table(found: Operators) -> None:
-    from luxmeter.render import BYTES, NUMBER, SHARE, Column, Table
-
     timed = any(case.total_ns is not None for case in found)
     columns = [
         Column("of the time" if found.whole[0] else "of the calls", SHARE),
@@ -159,6 +158,5 @@ def _covered(found: Operators) -> str:
 
 def _print_json(found: Operators) -> None:
     from luxmeter.operators import case_to_json
-    from luxmeter.render import print_json
 
     print_json([{**case_to_json(case), "share": found.share(case)} for case in found])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.render import NUMBER, Column, Table, sparkline
 
 if TYPE_CHECKING:
     from luxmeter.view.pages.plots import Plot
@@ -46,8 +47,8 @@ def register(app: typer.Typer) -> None:
             False, "--dark", help="A dark picture (HTML follows the reader's own setting)."
         ),
         title: str = typer.Option("", help="Above the picture."),
-        output: Path | None = typer.Option(
-            None, "--output", "-o", help=".png, .svg or .html; without it: in the terminal."
+        out: Path | None = typer.Option(
+            None, "-o", "--out", help=".png, .svg or .html; without it: in the terminal."
         ),
     ) -> None:
         """Draw metrics of runs. Without -o each curve is one line of text."""
@@ -61,7 +62,7 @@ def register(app: typer.Typer) -> None:
                     "Import them first for that: luxmeter import tensorboard DIR",
                 )
             _save_images(tensorboard, images)
-            if images is not None and output is None and not metric:
+            if images is not None and out is None and not metric:
                 return
             made = plots.plot_tensorboard(tensorboard, metric, smooth=smooth, x=x, log_y=log_y, title=title)
         else:
@@ -76,10 +77,10 @@ def register(app: typer.Typer) -> None:
                 made = plots.plot(
                     chosen, metric, smooth=smooth, repeats=repeats, band=band, x=x, log_y=log_y, title=title  # type: ignore[arg-type]
                 )  # fmt: skip
-        if output is None:
+        if out is None:
             _show(made)
         else:
-            sys.stdout.write(f"wrote {made.save(output, dark=dark)}\n")
+            sys.stdout.write(f"wrote {made.save(out, dark=dark)}\n")
 
 
 def _chosen(references: list[str], where: str) -> list[Any]:
@@ -108,8 +109,6 @@ def _save_images(folder: Path, into: Path | None) -> None:
 
 def _show(made: Plot) -> None:
     import numpy as np
-
-    from luxmeter.render import NUMBER, Column, Table, sparkline
 
     if made.parallel is not None:
         raise UsageError(

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.render import print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +35,6 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Mean and confidence interval over seeds; with one metric, which variants differ beyond chance."""
         from luxmeter.experiment import find_repeats, repeat_table, variant_table
-        from luxmeter.render import print_json
         from luxmeter.store import Lab
 
         if (baseline or paired or best or matters is not None) and len(metric) != 1:

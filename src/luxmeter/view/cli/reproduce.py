@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from luxmeter.experiment import RerunOptions
+from luxmeter.render import NUMBER, Column, Table, one_line, print_json
+from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
     from luxmeter.experiment import Reproduction, Rerun
@@ -18,6 +21,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(epilog="Example: luxmeter reproduce best --tolerance 1e-6")
+    @takes(RerunOptions, "links", "folder", "python", "quiet")
     def reproduce(
         run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
         tolerance: float = typer.Option(
@@ -26,14 +30,7 @@ def register(app: typer.Typer) -> None:
         ignore: list[str] = typer.Option(
             [], "--ignore", help="Metrics to leave out, * is wild. Repeat for several."
         ),
-        link: list[str] = typer.Option(
-            [], "--link", help="A path of the project, such as data, to link beside the code."
-        ),
-        folder: Path | None = typer.Option(
-            None, "--in", help="Put the code here and keep it; else a temporary folder."
-        ),
-        python: str = typer.Option("", help="Another interpreter than this one."),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="Without the program's own output."),
+        given: Any = None,
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Run it again, with that code, command, seed and random state, as a new run; compare metric by metric.
@@ -41,30 +38,21 @@ def register(app: typer.Typer) -> None:
         Ends with 0 if it came out the same bit by bit or within the tolerance, with 1 if not.
         """
         from luxmeter.experiment import find_run, lab_of, match_runs, start_rerun
-        from luxmeter.render import print_json
 
         first = find_run(run)
-        again = start_rerun(
-            first,
-            lab_of(first),
-            folder=folder,
-            links=link,
-            python=python,
-            quiet=quiet or as_json,
-            random_state=True,
-        )
+        how = {**given, "quiet": as_json or given.get("quiet", False)}
+        again = start_rerun(first, lab_of(first), random_state=True, **how)
         found = match_runs(first, again.run, tolerance=tolerance, ignore=ignore)
         if as_json:
             print_json({"run": first.id, "again": again.run.id, "command": again.command, **asdict(found)})
         else:
-            _show(first, again, found, kept=folder is not None)
+            _show(first, again, found, kept="folder" in given)
         if found.outcome in ("not", "nothing to compare"):
             raise typer.Exit(1)
 
 
 def _show(first: Run, again: Rerun, found: Reproduction, *, kept: bool) -> None:
     from luxmeter.experiment import code_differs
-    from luxmeter.render import NUMBER, Column, Table, one_line
 
     rows = [
         [m.key, m.match, m.n or None, m.largest or None, m.why]

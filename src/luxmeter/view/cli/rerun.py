@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import Any
 
 import typer
+
+from luxmeter.experiment import RerunOptions
+from luxmeter.render import one_line, print_json
+from luxmeter.view.options import takes
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(epilog="Example: luxmeter rerun best lr=0.03 optim.name=sgd")
+    @takes(RerunOptions, "links", "folder", "python", "quiet")
     def rerun(
         run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
         changes: list[str] | None = typer.Argument(None, metavar="[key=value]...", help="What to change."),
-        link: list[str] = typer.Option(
-            [], "--link", help="A path of the project, such as data, to link beside the code."
-        ),
-        folder: Path | None = typer.Option(
-            None, "--in", help="Put the code here and keep it; else a temporary folder."
-        ),
-        python: str = typer.Option("", help="Another interpreter than this one."),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="Without the program's own output."),
+        given: Any = None,
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Run a run's code and command again as a new run, with changed parameters, written as its script takes them.
@@ -37,7 +35,6 @@ def register(app: typer.Typer) -> None:
             start_rerun,
             was_taken,
         )
-        from luxmeter.render import one_line, print_json
         from luxmeter.view.text.runs import value_text
 
         first = find_run(run)
@@ -46,10 +43,8 @@ def register(app: typer.Typer) -> None:
         arguments = changed_arguments(
             command.argv[1:] if command else (), wanted, params=first.flat_params, sources=first.code.values()
         )
-        again = start_rerun(
-            first, lab_of(first), arguments=arguments, folder=folder, links=link, python=python, quiet=quiet or as_json,
-            random_state=False,
-        )  # fmt: skip
+        how = {**given, "quiet": as_json or given.get("quiet", False)}
+        again = start_rerun(first, lab_of(first), arguments=arguments, random_state=False, **how)
         params = again.run.flat_params
         ignored = [k for k, text in wanted.items() if params and not was_taken(params.get(k), text)]
         if as_json:

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from luxmeter.errors import StoreError, suggestion
+from luxmeter.render import Column, Table, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +24,6 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Move runs to the lab's trash, from where --undo brings them back until luxmeter gc empties it."""
         from luxmeter.experiment import open_lab
-        from luxmeter.render import Column, Table, print_json
 
         lab = open_lab(create=False)
         if listing:

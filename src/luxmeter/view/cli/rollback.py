@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from luxmeter.render import one_line, print_json
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -19,24 +21,23 @@ def register(app: typer.Typer) -> None:
         checkpoints: bool = typer.Option(
             True, "--checkpoints/--no-checkpoints", help="Kept files of watched folders."
         ),
-        dry: bool = typer.Option(False, "--dry-run", help="Say what would be done, do nothing."),
+        dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be done, do nothing."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Bring code and checkpoints back, never over changes that are neither committed nor kept by a run."""
         from luxmeter.experiment import find_run, roll_back
-        from luxmeter.render import one_line, print_json
 
         found = find_run(run)
-        done = roll_back(found, to, code=code, checkpoints=checkpoints, dry=dry)
+        done = roll_back(found, to, code=code, checkpoints=checkpoints, dry_run=dry_run)
         if as_json:
-            print_json({**vars(done), "folder": str(done.folder), "run": found.id, "dry_run": dry})
+            print_json({**vars(done), "folder": str(done.folder), "run": found.id, "dry_run": dry_run})
             return
         for path in done.written:
             was = f"   (what was there is saved in {done.replaced[path]})" if path in done.replaced else ""
-            sys.stdout.write(f"{'would write' if dry else 'wrote'} {one_line(path)}{was}\n")
+            sys.stdout.write(f"{'would write' if dry_run else 'wrote'} {one_line(path)}{was}\n")
         for path in done.not_kept:
             sys.stdout.write(f"not kept: {one_line(path)}\n")
-        verb = "Would bring" if dry else "Brought"
+        verb = "Would bring" if dry_run else "Brought"
         sys.stdout.write(
             f"{verb} back {found.id} to {done.folder}: {len(done.written)} files written, {len(done.equal)} were the same\n"
         )

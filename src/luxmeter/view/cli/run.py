@@ -11,7 +11,9 @@ from typer.core import TyperCommand
 
 from luxmeter.errors import UsageError
 from luxmeter.experiment import ExperimentOptions
+from luxmeter.literal import parse
 from luxmeter.view.options import takes
+from luxmeter.view.script import become, checked_program, program_name
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +47,6 @@ def register(app: typer.Typer) -> None:
         The script runs as without it. If it makes a lux.Experiment itself, that goes on in this run.
         """
         from luxmeter.view import program
-        from luxmeter.view.script import become, checked_program, program_name
 
         words = list(command or ())
         checked_program(words, module)
@@ -94,8 +95,6 @@ def _traced(options: str, *, name: str) -> dict[str, str]:
 
 
 def _params(given: list[str] | tuple[()]) -> dict[str, Any]:
-    from luxmeter.literal import parse
-
     found: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.literal import parse
+from luxmeter.render import NUMBER, Column, Table, print_json
 
 if TYPE_CHECKING:
     from luxmeter.experiment import Question, Runs
@@ -66,7 +68,6 @@ def register(app: typer.Typer) -> None:
 
 
 def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
-    from luxmeter.render import print_json
     from luxmeter.view.text.runs import default_columns, print_rows
 
     rows = found.rows
@@ -87,7 +88,6 @@ def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
 
 def _print_groups(found: Runs, as_json: bool) -> None:
     from luxmeter.experiment import group_runs, repeat_table
-    from luxmeter.render import print_json
 
     table = repeat_table(group_runs(found.in_full()))
     if as_json:
@@ -100,7 +100,6 @@ def _print_groups(found: Runs, as_json: bool) -> None:
 
 def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
     from luxmeter.experiment import ExperimentViewer
-    from luxmeter.render import NUMBER, Column, Table, print_json
 
     made = ExperimentViewer().backtracking(str(file))
     if among is not None:
@@ -122,7 +121,6 @@ def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
 def _question(where: str, params: list[str]) -> Question | None:
     """The filter and the parameters that must be equal."""
     from luxmeter.experiment import Question, all_of, equals
-    from luxmeter.literal import parse
     from luxmeter.store import parse_filter
 
     given = parse_filter(where)

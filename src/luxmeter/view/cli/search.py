@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.render import NUMBER, Column, Table, print_json
 from luxmeter.view.cli.zen import numbers, structure_text
 
 if TYPE_CHECKING:
@@ -122,8 +123,6 @@ def _state_file(reference: str) -> Path:
 
 def show_search(result: SearchResult, *, top: int, as_json: bool) -> None:
     """The best of a search, or all of it for machines."""
-    from luxmeter.render import NUMBER, Column, Table, print_json
-
     if as_json:
         print_json(
             {

@@ -10,7 +10,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.files import read_json
-from luxmeter.render import one_line
+from luxmeter.render import one_line, plain, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +29,6 @@ def register(app: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show a run: how it was made, parameters, metrics with their curves, results, code, files, output; or one of its results."""
-        from luxmeter.render import plain, print_json
         from luxmeter.view.named import named
         from luxmeter.view.text.run import write_page
 
@@ -62,7 +61,6 @@ def _show_trace(path: Path, as_json: bool) -> None:
 
 def _show_benchmark(path: Path, as_json: bool) -> None:
     from luxmeter.operators import load_benchmark
-    from luxmeter.render import print_json
 
     found = load_benchmark(path)
     if as_json:
@@ -80,7 +78,6 @@ def _show_operators(path: Path, as_json: bool) -> None:
 
 def _show_model(path: Path, as_json: bool) -> None:
     from luxmeter.model import load_cost
-    from luxmeter.render import print_json
 
     found = load_cost(path)
     if as_json:
@@ -91,7 +88,6 @@ def _show_model(path: Path, as_json: bool) -> None:
 
 def _show_score(path: Path, as_json: bool) -> None:
     from luxmeter.model import TITLES, load_score
-    from luxmeter.render import print_json
 
     found, said = load_score(path), read_json(path)
     if as_json:
@@ -113,6 +109,16 @@ def _show_search(path: Path, as_json: bool) -> None:
     show_search(load_search(path), top=5, as_json=as_json)
 
 
+def _show_evaluation(path: Path, as_json: bool) -> None:
+    from luxmeter.train import load_evaluation
+
+    found = load_evaluation(path)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        found.show()
+
+
 _SHOW = {
     "trace": _show_trace,
     "ops": _show_operators,
@@ -120,5 +126,6 @@ _SHOW = {
     "model": _show_model,
     "zen": _show_score,
     "search": _show_search,
+    "eval": _show_evaluation,
     "file": _show_benchmark,
 }

@@ -6,6 +6,8 @@ import sys
 
 import typer
 
+from luxmeter.render import one_line, print_json
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -21,7 +23,6 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show, add or remove a run's tags. A tag names its newest run in every command."""
         from luxmeter.experiment import find_run
-        from luxmeter.render import one_line, print_json
 
         found = find_run(run)
         if tags:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.render import print_json
 from luxmeter.view.cli.model import _built
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """The Zen score of a network without training (or another cheap score), with its size and multiply-adds."""
         from luxmeter.model import TITLES, PlainNet
-        from luxmeter.render import print_json
         from luxmeter.view.named import into_run, run_for
 
         size = numbers(input_size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from luxmeter.experiment import (
     names_of,
 )
 from luxmeter.files import write_file
-from luxmeter.render import Chart, Parallel, thinned
+from luxmeter.render import Chart, Parallel, chart_page, save_figure, thinned
 
 BANDS = {"ci": "band: 95 % interval of the mean (t)", "std": "band: ± standard deviation", "range": "band: lowest to highest"}  # fmt: skip
 X_LABELS = {"step": "step", "seconds": "seconds since the run's first point"}
@@ -57,23 +58,17 @@ class Plot:
         if target.suffix.lower() == ".html":
             write_file(target, self.to_html().encode())
         else:
-            from luxmeter.render import save_figure
-
             save_figure(self.charts, target, parallel=self.parallel, title=self.title, dark=dark, dpi=dpi)
         return target
 
     def to_html(self) -> str:
         """The page: it loads nothing from anywhere."""
-        from luxmeter.render import chart_page
-
         return chart_page(
             self.title, self.charts, parallel=self.parallel, facts=self.facts, smoothing=self.smoothing
         )
 
     def _repr_html_(self) -> str:
         """In a notebook: in a frame of its own, so that styles do not mix."""
-        from html import escape
-
         height = 420 * (1 + (len(self.charts) - 1) // 2) + (440 if self.parallel else 0)
         return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:{height}px;border:0"></iframe>'
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from luxmeter.calls import TraceOptions
 from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.import_hook import call_after_import
 from luxmeter.literal import parse
 from luxmeter.options import at_least, checked_options, declared, option
 from luxmeter.view.startup import exit_code
@@ -148,8 +149,6 @@ def _begin(request: Request) -> None:
     if any(name in sys.modules for name in _FRAMEWORKS):
         start_now(request)
         return
-    from luxmeter.import_hook import call_after_import
-
     # A trace that has begun sees the other framework come by itself.
     call_after_import(lambda: start_now(request), *_FRAMEWORKS)
 

@@ -8,6 +8,7 @@ from typing import IO
 
 from luxmeter.render import NUMBER, Column, Table, long_span, one_line, plain, size, sparkline
 from luxmeter.store import Run, flatten, records
+from luxmeter.train import paused_at
 from luxmeter.view.text.runs import value_text, when_text
 
 _MOST_FILES, _MOST_LINES = 20, 10
@@ -30,7 +31,9 @@ def write_page(run: Run, out: IO[str], *, width: int = 100, system: bool = False
 
 
 def _head(run: Run, out: IO[str]) -> None:
-    out.write(f"{run.id}  {one_line(run.name)}  {run.state}\n")
+    step = paused_at(run)
+    paused = "" if step is None else f", paused at step {step}"
+    out.write(f"{run.id}  {one_line(run.name)}  {run.state}{paused}\n")
     lines = [
         ("began", f"{when_text(run.created_ns)}, took {long_span(run.duration)}"),
         ("command", _command(run)),

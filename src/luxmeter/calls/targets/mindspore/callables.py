@@ -202,7 +202,7 @@ def _graphs() -> Iterator[Target]:
     for name in ("JitExecutor_", "GraphExecutor_"):
         executor = getattr(_c_expression, name, None)
         if executor is not None and "compile" in vars(executor):
-            yield Target("mindspore.jit.compile", executor, "compile", Form.ASIDE)
+            yield Target("mindspore.jit.compile", executor, "compile", Form.SUSPENDING)
     yield Target("mindspore.set_context", mindspore, "set_context", Form.MODE)
     capture = sys.modules.get("mindspore.graph._utils.pijit_context")
     if capture is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FunctionType
@@ -83,17 +82,19 @@ class MindSporeFramework:
             Form.FACTORY: self._factory,
             Form.GRADIENT: self._gradient,
             Form.COMPILE: self._jit,
-            Form.ASIDE: self._suspending,
+            Form.SUSPENDING: self._suspending,
             Form.MODE: self._mode,
             Form.ENTER: self._enter,
             Form.EXIT: self._exit,
         }[form](original, target, patcher)
-        callable_id = self._id_for(patcher, target.name) if form is Form.ASIDE else -1
+        callable_id = self._id_for(patcher, target.name) if form is Form.SUSPENDING else -1
         return recorder.wrap(original, callable_id, through)
 
     def instances(self, patcher: Patcher) -> Iterator[Binding]:
         """Functions at module level that run a graph captured from bytecode or by running them once."""
-        for namespace, name, value in _of_users():
+        for namespace, name, value in aliases.of_users(
+            FunctionType, besides=("torch", "mindspore", "luxmeter")
+        ):
             if _is_captured(value):
                 stand_in = patcher.recorder.wrap(value, self._id_for(patcher, jit_name(value)))
                 yield Binding(namespace, name, value, stand_in)
@@ -221,17 +222,3 @@ def _is_captured(value: FunctionType) -> bool:
     return bool(
         value.__dict__.get("__wrapped_by_jit__") and value.__code__.co_name in ("_fn", "jit_trace_wrap")
     )
-
-
-def _of_users() -> Iterator[tuple[dict[str, Any], str, FunctionType]]:
-    for module, namespace in aliases.namespaces():
-        top = module.partition(".")[0]
-        if (top in sys.stdlib_module_names and module != "__main__") or top in (
-            "torch",
-            "mindspore",
-            "luxmeter",
-        ):
-            continue
-        for name, value in list(namespace.items()):
-            if type(value) is FunctionType:
-                yield namespace, name, value

@@ -148,7 +148,8 @@ def _function(
     if name == "torch.compile":
         yield Target(name, module, attribute, Form.COMPILE)
     elif name == "torch.save":
-        yield Target(name, module, attribute, Form.ASIDE)  # pickles functions by name: see pickle_targets
+        # Pickles functions by name: see pickle_targets.
+        yield Target(name, module, attribute, Form.SUSPENDING)
     elif _returns_callable(module, value):
         yield Target(name, module, attribute, Form.FACTORY, span=True)
     else:
@@ -231,8 +232,8 @@ def capture_targets() -> Iterator[Target]:
     for namespace, attribute in CAPTURES:
         module = sys.modules.get(namespace)
         if module is not None and names.is_function(vars(module).get(attribute)):
-            yield Target(f"{namespace}.{attribute}", module, attribute, Form.ASIDE)
-    yield Target("torch.fx.Tracer.trace", torch.fx.Tracer, "trace", Form.ASIDE)
+            yield Target(f"{namespace}.{attribute}", module, attribute, Form.SUSPENDING)
+    yield Target("torch.fx.Tracer.trace", torch.fx.Tracer, "trace", Form.SUSPENDING)
 
 
 def pickle_targets() -> Iterator[Target]:

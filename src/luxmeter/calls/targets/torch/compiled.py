@@ -151,7 +151,7 @@ class Compiled:
                 self._full.__enter__()
 
     def _follows(self, patcher: Patcher) -> bool:
-        """Whether this torch tells of compilations and of guards; without, all stand-ins step aside for every run."""
+        """Whether this torch tells of compilations and of guards; without, all stand-ins are suspended for every run."""
         if self._handler is None:
             return False
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -126,8 +127,6 @@ def class_name(cls: type) -> str:
 
 
 def _offers(module: str, name: str, cls: type) -> bool:
-    import sys
-
     return getattr(sys.modules.get(module), name, None) is cls
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.patching.patcher import Patcher
 
 
+_OWN = ("torch", "luxmeter", "sympy", "numpy")  # whose names are none of the user's
 _MODULES = ("torch.nn.Module.__call__",)  # through which all modules are seen
 
 
@@ -119,14 +120,14 @@ class TorchFramework:
         through = {
             Form.FACTORY: _factory,
             Form.COMPILE: self._compiled.factory,
-            Form.ASIDE: _suspending,
+            Form.SUSPENDING: _suspending,
             Form.PICKLE: _pickle,
             Form.WORKER: _worker,
             Form.FIRST_STEP: self._optimizers.first_step,
         }[form](original, target, patcher)
         if form is Form.WORKER:
             return through  # goes to another process: a plain function, found there by its name
-        callable_id = patcher.id_for(target.name) if form is Form.ASIDE else -1
+        callable_id = patcher.id_for(target.name) if form is Form.SUSPENDING else -1
         return recorder.wrap(original, callable_id, through)
 
     def instances(self, patcher: Patcher) -> Iterator[Binding]:
@@ -142,7 +143,7 @@ class TorchFramework:
     def _compiled_names(self, patcher: Patcher) -> Iterator[Binding]:
         if "torch._dynamo.eval_frame" not in sys.modules:
             return
-        for namespace, name, value in _of_users(FunctionType):
+        for namespace, name, value in aliases.of_users(FunctionType, besides=_OWN):
             # Names with underscores are Dynamo's own: the graphs and resume points that it keeps in the user's module.
             if not name.startswith("__") and is_compiled(value):
                 yield Binding(namespace, name, value, self._compiled.function(value, patcher))
@@ -192,7 +193,7 @@ def _resolve_function(patcher: Patcher, cls: type) -> int:
 def _bound_apply(patcher: Patcher) -> Iterator[Binding]:
     apply: Any = vars(torch.autograd.Function).get("apply")
     if patcher.is_stand_in(apply):
-        for namespace, name, value in _of_users(MethodType, BuiltinMethodType):
+        for namespace, name, value in aliases.of_users(MethodType, BuiltinMethodType, besides=_OWN):
             if _is_apply(value, apply.__func__.__wrapped__):
                 yield Binding(namespace, name, value, MethodType(apply.__func__, value.__self__))
 
@@ -205,22 +206,6 @@ def _is_apply(value: Any, original: Any) -> bool:
     return (
         value.__name__ == "apply" and isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
     )
-
-
-def _of_users(*kinds: type) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """Module-level values of exactly these types outside torch and the standard library."""
-    for module, namespace in aliases.namespaces():
-        top = module.partition(".")[0]
-        if (top in sys.stdlib_module_names and module != "__main__") or top in (
-            "torch",
-            "luxmeter",
-            "sympy",
-            "numpy",
-        ):
-            continue
-        for name, value in list(namespace.items()):
-            if type(value) in kinds:
-                yield namespace, name, value
 
 
 def _factory(original: Any, target: Target, patcher: Patcher) -> Any:
@@ -266,23 +251,9 @@ def _pickle(original: Any, target: Target, patcher: Patcher) -> Any:
 
 
 def _worker(original: Any, target: Target, patcher: Patcher) -> Any:
+    if patcher.run_worker is None:
+        return None
     token = patcher.names.child_token()
-    return functools.partial(run_worker, token, getattr(original, "__module__", ""), original.__name__)
-
-
-def run_worker(token: Any, module: str, name: str, /, *args: Any) -> Any:
-    """The main loop of a DataLoader worker: joins the trace in a spawned process, and leaves it in any."""
-    from luxmeter.calls import session
-    from luxmeter.calls.patching import patcher
-
-    loop = getattr(sys.modules.get(module) or __import__(module, fromlist=[name]), name)
-    if isinstance(loop, functools.partial):  # forked: the stand-in is in place here as well
-        loop = patcher.original_of(loop)
-    child = session.start_in_child(token)
-    try:
-        return loop(*args)
-    finally:
-        if child is not None:
-            child.stop()
-        else:
-            session.finish_child()
+    return functools.partial(
+        patcher.run_worker, token, getattr(original, "__module__", ""), original.__name__
+    )

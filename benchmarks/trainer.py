@@ -256,7 +256,7 @@ CONTENDERS: dict[str, Timed] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--epochs", type=int, default=10, help="of 56 batches, in each round")
+    parser.add_argument("--epochs", type=int, default=30, help="of 56 batches, in each round")
     parser.add_argument(
         "--starts", type=int, default=5, help="processes of each for the time to the first step"
     )

@@ -57,6 +57,11 @@ CASES: dict[str, list[str]] = {
     "init": ["init elsewhere", "init elsewhere", "init", "init elsewhere --help"],
     "config": ["config -l", "config --global datasets /data", "config --local lr 0.1", "config -l --json", "config lr", "config lr --json",
                "config store.lost_after_s", "config --global -u datasets", "config -l", "config nothing", "config a 1"],
+    # -- training -----------------------------------------------------------------------------------------------------
+    "control": ["control base0", "control base0 pause", "control base0 set lr=0.1 --json", "control nothing", "control base0 dance"],
+    "eval": ["eval base0", "eval broke --on nothing", "eval nothing"],
+    "train": ["train nothing.py", "new config small.py", "cat small.py", "new config small.py", "train small.py no_such_key=1"],
+    "new": ["new project 'no name'", "new project points", "cat points/pyproject.toml", "new project points"],
     # -- traces and operators -----------------------------------------------------------------------------------------
     "trace-from": ["trace --from trace-a", *(f"trace --from trace-a --by {by}" for by in ("signature", "module", "section", "thread", "rank")),
                    f"trace --from {_TRACE} --by section", "trace --from trained", "trace --from trace-b --depth 1 --top 5", "trace --from trace-totals",

@@ -156,7 +156,7 @@ def _keys(value: Any) -> Any:
 
 def reproduce(bench: Bench) -> str:
     """The same code, command and seed once more: the same numbers."""
-    code, out, err = bench.luxmeter("reproduce", "base0", "--in", "again", "--quiet")
+    code, out, err = bench.luxmeter("reproduce", "base0", "--folder", "again", "--quiet")
     found = bench.json("reproduce", "plain")  # has no metric: nothing to compare
     return f"exit code {code}\n{out}{err}{_text(found)}"
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from in_process import command as command
+from in_process import own_names as own_names
 
 
 @pytest.fixture(autouse=True)
 def own_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The lab lies in the test's folder; runs end with the test."""
-    from luxmeter.train import trainer
+    from luxmeter.train import own_run
 
     monkeypatch.setenv("LUXMETER_HOME", str(tmp_path / "lab"))
     monkeypatch.chdir(tmp_path)
@@ -20,4 +22,4 @@ def own_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     torch.set_num_threads(1)
     yield tmp_path / "lab"
     torch.set_num_threads(before)
-    trainer.close_open()
+    own_run.close_open()

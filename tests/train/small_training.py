@@ -29,9 +29,7 @@ class Noisy(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 def small_model() -> nn.Module:
     """With BatchNorm and Dropout: buffers and draws of training's own."""
-    return nn.Sequential(
-        nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3)
-    )
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
 
 
 class Small(lux.Trainer):

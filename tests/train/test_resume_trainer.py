@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from small_training import Small, same, weights
 
 import luxmeter as lux
 from luxmeter.errors import CheckpointError
-from luxmeter.train import LRSchedule
+from luxmeter.train import LRSchedule, ModelCheckpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -22,51 +23,117 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+_whole: dict[str, Small] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget() -> Iterator[None]:
+    yield
+    _whole.clear()
+
+
+def uninterrupted(kind: type[Small], options: dict[str, Any]) -> Small:
+    """Trained in one go; once for each kind and options."""
+    key = f"{kind.__name__} {kind.loader.__module__} {kind.workers} {options}"
+    if key not in _whole:
+        trainer = kind({"epoch": EPOCHS}, quiet=True, **options)
+        trainer.initial_exp("./whole")
+        trainer.train()
+        trainer.close()
+        _whole[key] = trainer
+    return _whole[key]
+
+
+def gone_on(kind: type[Small], options: dict[str, Any], source: Any = True) -> Small:
+    """As another process would."""
+    second = kind({"epoch": EPOCHS}, quiet=True, **options)
+    second.initial_exp("./stopped")
+    torch.rand(3)  # whatever was drawn before does not count
+    second.train(resume=source)
+    return second
+
+
 def stopped_at(step: int, kind: type[Small], options: dict[str, Any]) -> Small:
-    """Trained to a step, then gone on with in another object, as another process would."""
+    """Trained to a step, then gone on with in another object."""
     first = kind({"epoch": EPOCHS}, quiet=True, **options)
     first.initial_exp("./stopped")
     first.train(epochs=EPOCHS, steps=step)
     first.close()
-    second = kind({"epoch": EPOCHS}, quiet=True, **options)
-    second.initial_exp("./stopped")
-    torch.rand(step)  # whatever was drawn before does not count
-    second.train(resume=True)
+    second = gone_on(kind, options)
     assert first.losses + second.losses == uninterrupted(kind, options).losses
     return second
 
 
-def uninterrupted(kind: type[Small], options: dict[str, Any]) -> Small:
-    trainer = kind({"epoch": EPOCHS}, quiet=True, **options)
-    trainer.initial_exp("./whole")
-    trainer.train()
-    trainer.close()
-    return trainer
+@pytest.mark.parametrize(
+    ("options", "steps"), [("all", range(1, STEPS)), ("plain", (3, 6)), ("float16", (5, 8))]
+)
+def test_every_step(options: str, steps: Sequence[int]) -> None:
+    """From a checkpoint that was saved behind each of the steps, as if the process had been killed there."""
 
+    class Saving(Small):
+        def initial_callback(self) -> None:
+            super().initial_callback()
+            ModelCheckpoint(every_steps=1).hook(self)
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_every_step(options: dict[str, Any]) -> None:
-    whole = uninterrupted(Small, options)
+    whole = uninterrupted(Small, OPTIONS[options])
     assert len(set(whole.losses)) == STEPS
-    for step in range(1, STEPS):
-        second = stopped_at(step, Small, options)
+    first = Saving({"epoch": EPOCHS}, quiet=True, max_to_keep=None, **OPTIONS[options])
+    first.initial_exp("./stopped")
+    first.train()
+    first.close()
+    assert first.losses == whole.losses  # saving changes nothing
+    saved = first.saver.find_checkpoints()
+    assert len(saved) == STEPS
+    for step in steps:
+        second = gone_on(Small, OPTIONS[options], saved[step - 1])
+        assert second.losses == whole.losses[step:]
         assert same(weights(second), weights(whole)), step
         assert second.meter.to_dict() == pytest.approx(whole.meter.to_dict(), abs=0)
         assert second.meters["eval"].to_dict() == whole.meters["eval"].to_dict()
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_with_workers(workers: int) -> None:
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_stopped_inside_and_between_epochs(options: dict[str, Any]) -> None:
+    for step in (6, 7):
+        assert same(weights(stopped_at(step, Small, options)), weights(uninterrupted(Small, options))), step
+
+
+@pytest.mark.parametrize(("workers", "step"), [(1, 8), (2, 6), (3, 3), (4, 11)])
+def test_with_workers(workers: int, step: int) -> None:
     kind = type("Workers", (Small,), {"workers": workers})
-    for step in (3, 6, 8):
-        assert same(weights(stopped_at(step, kind, {})), weights(uninterrupted(kind, {}))), step
+    whole = uninterrupted(Small, OPTIONS["all"])  # the number of workers changes nothing
+    assert same(weights(stopped_at(step, kind, OPTIONS["all"])), weights(whole))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_of_torch_is_read_again(workers: int) -> None:
+@pytest.mark.parametrize(("workers", "steps"), [(0, (2, 6, 9)), (2, (9,))])
+def test_a_loader_of_torch_is_read_again(workers: int, steps: tuple[int, ...]) -> None:
     kind = type("Torchs", (Small,), {"loader": torch.utils.data.DataLoader, "workers": workers})
-    for step in (2, 6, 9):
+    for step in steps:
         assert same(weights(stopped_at(step, kind, {})), weights(uninterrupted(kind, {}))), step
+
+
+def test_what_callbacks_draw_before_the_first_batch_does_not_count() -> None:
+    class Drawing(Small):
+        draws = False
+
+        def initial_callback(self) -> None:
+            super().initial_callback()
+            if self.draws:
+                self.callbacks.add(Draws())
+
+    class Draws:
+        def before_train(self, trainer: Any) -> None:
+            torch.rand(5)
+
+        before_epoch = before_train
+
+    first = Drawing({"epoch": EPOCHS}, quiet=True)
+    first.initial_exp("./stopped")
+    first.train(epochs=EPOCHS, steps=4)
+    first.close()
+    Drawing.draws = True
+    first_epoch = gone_on(Drawing, {}).losses[:2]
+    assert first_epoch == uninterrupted(Small, {}).losses[4:6]
 
 
 def test_schedules_and_early_ends() -> None:
@@ -75,7 +142,7 @@ def test_schedules_and_early_ends() -> None:
             super().initial_callback()
             LRSchedule(lux.Params.SCHE.Cos(start=1, end=0.1, right=12)).hook(self)
 
-    for step in (1, 5, 6, 10):
+    for step in (5, 6):
         assert same(weights(stopped_at(step, Scheduled, {})), weights(uninterrupted(Scheduled, {}))), step
 
 
@@ -119,11 +186,21 @@ def test_from_another_run_and_from_a_file() -> None:
     [path] = first.saver.find_checkpoints()[-1:]
     ident = first.experiment.id if first.experiment else ""
     first.close()
-    for source in (ident, path, str(path)):
+    for source in (ident, path, first.saver.folder):
         second = Small({"epoch": EPOCHS}, quiet=True)
         second.initial_exp("other")
         second.train(resume=source)
         assert same(weights(second), weights(uninterrupted(Small, {})))
+    with pytest.raises(CheckpointError, match=r"There is no file nowhere\.ckpt"):
+        second.load_checkpoint("nowhere.ckpt")
+
+
+def test_a_folder_without_checkpoints_begins_at_the_start() -> None:
+    uninterrupted(Small, {})
+    elsewhere = Small({"epoch": EPOCHS}, quiet=True)
+    elsewhere.initial_exp("./elsewhere")  # of the same name, in another folder
+    elsewhere.train(steps=1, resume=True)
+    assert len(elsewhere.losses) == 1
 
 
 def test_a_checkpoint_of_another_model_changes_nothing() -> None:
@@ -135,13 +212,47 @@ def test_a_checkpoint_of_another_model_changes_nothing() -> None:
     class Wider(Small):
         def initial_trainer(self, params: Any) -> None:
             super().initial_trainer(params)
-            self.model = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Linear(9, 3))
+            self.model = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Tanh(), torch.nn.Linear(9, 3))
+            self.optim = torch.optim.AdamW(self.model.parameters())
 
     second = Wider({"epoch": 1}, quiet=True)
     second.initial_exp("./two")
-    before = weights(second)
+    before, path = weights(second), first.saver.find_checkpoints()[-1]
     with pytest.raises(CheckpointError) as caught:
-        second.train(resume=first.saver.find_checkpoints()[-1])
+        second.load_checkpoint(path)
     text = str(caught.value)
-    assert "'model'" in text and "0.weight ((8, 6) there, (9, 6) here)" in text and "unknown here: 4.weight" in text
+    assert f"{path} holds another model than 'model' (Sequential)" in text
+    assert "missing there: 2.weight, 2.bias" in text and "unknown here: 1.weight, 1.bias" in text
+    assert "of another shape: 0.weight ((8, 6) there, (9, 6) here)" in text and "Nothing was changed" in text
     assert same(before, weights(second))
+    with pytest.raises(CheckpointError, match="checkpoint-of-another-model"):
+        second.train(resume=path)
+    assert second.run.state == "failed" and same(before, weights(second)) and second.position.done == 0
+
+
+def test_a_checkpoint_of_another_optimizer_changes_nothing() -> None:
+    first = Small({"epoch": 1}, quiet=True)
+    first.train()
+    path = first.saver.find_checkpoints()[-1]
+    for make, told in (
+        (
+            lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
+            "it has no dampening, momentum, nesterov",
+        ),
+        (
+            lambda model: torch.optim.AdamW(list(model.parameters())[2:]),
+            r"\[6\] parameters in its groups there, \[4\] here",
+        ),
+    ):
+
+        class Other(Small):
+            def initial_trainer(self, params: Any) -> None:
+                super().initial_trainer(params)
+                self.optim = make(self.model)
+
+        second = Other({"epoch": 1}, quiet=True)
+        second.initial_exp("other")
+        before = weights(second)
+        with pytest.raises(CheckpointError, match=told):
+            second.load_checkpoint(path)
+        assert same(before, weights(second))

@@ -7,11 +7,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch.optim import Optimizer
+
 from luxmeter.errors import CheckpointError, StoreError, UsageError
 from luxmeter.experiment import (
     Loaded,
     Saver,
     find_run,
+    folder_of,
     get_rng_state,
     lab_of,
     restore_state,
@@ -52,17 +55,24 @@ def remember(trainer: Trainer) -> None:
 
 def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_done: bool) -> str:
     """Save a checkpoint of everything."""
-    at = trainer.position
+    at, training = trainer.position, trainer._training
+    if at.in_batch and not at.batch_done:
+        raise UsageError(
+            "save-inside-batch",
+            f"A checkpoint was to be saved inside batch {at.idx} of epoch {at.eidx}, from where nothing could go on.",
+            "Save between batches: in after_batch of a callback, or by ModelCheckpoint(every_steps=...).",
+        )
     optimization = trainer.callbacks.find(Optimization)
     found: dict[str, Any] = {
-        **parts.stateful(trainer),
+        **_own_parts(trainer),
         **{f"data.{name}": loader for name, loader in _loaders(trainer.data).items()},
         **{f"callback.{name}": callback for name, callback in trainer.callbacks.stateful().items()},
     }
     loop = {
         "position": at.state_dict(epoch_done=epoch_done),
         "meter": trainer.meter.state_dict() if not epoch_done else None,
-        "epoch_random": trainer._training.epoch_random,
+        "rhythm": trainer.callbacks.rhythm(),
+        "epoch_random": training.epoch_random,
     }
     return trainer.saver.save_state(
         at.done,
@@ -74,8 +84,8 @@ def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_d
     )
 
 
-def resume(trainer: Trainer, source: bool | int | str | PathLike[str]) -> None:
-    """Put a checkpoint back into the trainer."""
+def resume(trainer: Trainer, source: bool | int | str | PathLike[str], *, keeps_random: bool = False) -> None:
+    """Put a checkpoint back into the trainer. `keeps_random`: the random state again when the first batch is read."""
     found = _load(trainer, source)
     if found is None:
         trainer.notice("There is no checkpoint to go on from: the training begins at its start.")
@@ -98,21 +108,25 @@ def resume(trainer: Trainer, source: bool | int | str | PathLike[str]) -> None:
         for name, one in trainer.callbacks.stateful().items()
         if f"callback.{name}" in saved
     }
+    own = _own_parts(trainer)
+    if all(
+        model.state_dict().keys() == _state(saved, name).keys()
+        for name, model in parts.models(trainer).items()
+    ):
+        for name, part in own.items():  # another model is told by what puts it back
+            if isinstance(part, Optimizer) and name in saved:
+                _check_optimizer(part, _state(saved, name), name, path)
     loop = saved["loop"]["value"]
-    restore_state(
-        state,
-        {**parts.stateful(trainer), **loaders, **callbacks},
-        random=True,
-        path=path,
-        info=loaded.info,
-    )
+    restore_state(state, {**own, **loaders, **callbacks}, random=True, path=path, info=loaded.info)
     training, at = trainer._training, trainer.position
     at.load_state_dict(loop["position"])
+    trainer.callbacks.keep_rhythm(loop["rhythm"])
     if loop["meter"] is not None:
         training.meter.load_state_dict(loop["meter"])
     has_position = "data.train" in saved
     training.skip = at.idx if at.phase is Phase.BATCHES and not has_position else 0
     training.epoch_random = loop["epoch_random"]
+    training.random = state["random"] if keeps_random and at.phase is Phase.BATCHES else None
     trainer.logger.info(f"Going on from {path}: {at}")
 
 
@@ -120,6 +134,8 @@ def reopen(trainer: Trainer) -> None:
     """Go on in an epoch that an earlier training of this trainer left before its end."""
     training, at = trainer._training, trainer.position
     at.cut = False
+    if at.in_batch:  # it failed there: its data is behind it, whether or not it was trained on
+        at.next_batch()
     if at.idx and at.phase is Phase.BATCHES:
         loader: Any = trainer.data["train"]
         if isinstance(loader, parts.HasState):
@@ -139,7 +155,17 @@ def load_weights(trainer: Trainer, source: bool | int | str | PathLike[str]) -> 
         )
     path, loaded = found
     state = loaded.checkpoint
-    models = {name: model for name, model in parts.models(trainer).items() if name in state["parts"]}
+    own, held = parts.models(trainer), state.get("parts", {}) if isinstance(state, Mapping) else {}
+    absent = [
+        name for name, model in own.items() if name not in held and any(True for _ in model.parameters())
+    ]
+    if absent or "loop" not in held:
+        raise CheckpointError(
+            "checkpoint-of-another-model",
+            f"{path} holds no model {', '.join(absent) or 'of a Trainer'}; it holds {', '.join(held) or 'other things'}.",
+            "Name a checkpoint that was saved by a Trainer with these models. Nothing was changed.",
+        )
+    models = {name: model for name, model in own.items() if name in held}
     averaged = {
         f"callback.{name}": one
         for name, one in trainer.callbacks.stateful().items()
@@ -202,6 +228,37 @@ def save_folder(run: Run) -> Path:
     return run.folder / str(record["save"])
 
 
+_TAKEN = ("loop", "info", "kind", "random", "gradients")  # by save_state
+
+
+def _own_parts(trainer: Trainer) -> dict[str, Any]:
+    """The trainer's attributes that make its state, by names that nothing else has."""
+    found = parts.stateful(trainer)
+    return {f"own.{name}" if name in _TAKEN else name: part for name, part in found.items()}
+
+
+def _state(saved: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    state = saved[name].get("state") if name in saved else None
+    return state if isinstance(state, Mapping) else {}
+
+
+def _check_optimizer(optimizer: Optimizer, saved: Mapping[str, Any], name: str, path: str) -> None:
+    """Whether this is the state of such an optimizer: torch would take the state of another kind, and fail at the step."""
+    groups = saved.get("param_groups", [])
+    there = [len(group["params"]) for group in groups]
+    here = [len(group["params"]) for group in optimizer.param_groups]
+    unknown = sorted(optimizer.defaults.keys() - {key for group in groups for key in group})
+    if there == here and not unknown:
+        return
+    found = f"{there} parameters in its groups there, {here} here" if there != here else ""
+    lacks = f"it has no {', '.join(unknown)}" if there == here else ""
+    raise CheckpointError(
+        "checkpoint-of-another-optimizer",
+        f"{path} holds another optimizer than {name!r} ({type(optimizer).__name__}): {found}{lacks}.",
+        "Make the optimizer as it was when it was saved. Nothing was changed.",
+    )
+
+
 def _loaders(data: DataBundle) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, loader in data.made().items():
@@ -212,15 +269,19 @@ def _loaders(data: DataBundle) -> dict[str, Any]:
 
 def _load(trainer: Trainer, source: bool | int | str | PathLike[str]) -> tuple[str, Loaded] | None:
     saver = trainer.saver
+    saver.flush()  # what was saved a moment ago is a file from here on
     if source is True:
         if saver.find_checkpoints():
             return str(saver.folder), saver.load_latest_checkpoint()
-        return _load_of_last_run(trainer)
+        given = trainer._training.run_name
+        is_folder = given is not None and folder_of(given) is not None
+        return None if is_folder else _load_of_last_run(trainer)  # a run without a folder has one of its own
     if isinstance(source, int):
         return f"{saver.folder}, step {source}", saver.load_checkpoint(source)
-    if Path(source).is_file():
+    if Path(source).is_file() or Path(source).suffix in (".ckpt", ".pth"):
         return str(source), saver.load(source)
-    folder = save_folder(find_run(str(source)))
+    is_saved = Path(source).is_dir() and any(Path(source).glob("*.ckpt"))
+    folder = Path(source) if is_saved else save_folder(find_run(str(source)))
     return str(folder), Saver(folder).load_latest_checkpoint()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
 
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.nested import tensors_of
 
 NAMES = ("train", "eval", "test")
 
@@ -91,12 +93,40 @@ def moved(batches: Iterable[Any], device: torch.device) -> Iterator[Any]:
 
 def to_device(value: Any, device: torch.device) -> Any:
     """A nested value with its tensors, and what else has a `to`, on a device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if callable(getattr(value, "to", None)) and not isinstance(value, type):
+        return value.to(device)  # whatever it is made of, it knows best: a PackedSequence, a graph
     if isinstance(value, Mapping):
-        return type(value)({key: to_device(inner, device) for key, inner in value.items()})  # type: ignore[call-arg]
+        inside = {key: to_device(inner, device) for key, inner in value.items()}
+        if (
+            isinstance(value, dict) and type(value) is not dict
+        ):  # a defaultdict, say: what it was made with stays
+            same = copy.copy(value)
+            same.update(inside)
+            return same
+        return inside
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(to_device(inner, device) for inner in value))
     if isinstance(value, list | tuple):
         return type(value)(to_device(inner, device) for inner in value)
-    if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=True)
-    return value.to(device) if hasattr(value, "to") and not isinstance(value, type) else value
+    return value
+
+
+def samples_in(batch: Any) -> int:
+    """The length of the first tensor in a batch that has one; 0 if there is none."""
+    if isinstance(batch, list | tuple) and batch and isinstance(batch[0], torch.Tensor) and batch[0].ndim:
+        return len(batch[0])
+    return next((len(tensor) for tensor in tensors_of(batch) if tensor.ndim), 0)
+
+
+def described(loader: Any) -> str:
+    """`a DataLoader of 3 samples in batches of 4 with drop_last`: what can be said of data without reading it."""
+    said = f"a {type(loader).__name__}"
+    try:
+        said += f" of {len(loader.dataset)} samples"
+    except (AttributeError, TypeError):
+        return said
+    size = getattr(loader, "batch_size", None)
+    said += f" in batches of {size}" if size is not None else ""
+    return said + (" with drop_last" if getattr(loader, "drop_last", False) else "")

@@ -2,61 +2,71 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from luxmeter.train.callbacks.metrics import metrics_in
+from luxmeter.train.data import samples_in
 from luxmeter.train.position import Phase
 
 if TYPE_CHECKING:
-    from luxmeter.train.callbacks.callback import Hooks
     from luxmeter.train.trainer import Trainer
+    from luxmeter.train.training import Training
 
 
-def train(trainer: Trainer, hooks: Hooks) -> None:
+def train(trainer: Trainer, training: Training) -> None:
     """From where the trainer stands to its end."""
-    at = trainer.position
+    at, hooks = training.position, training.callbacks.hooks
     hooks.call("before_train", trainer)
-    while not trainer.is_over():
+    while not training.is_over():
         if at.phase is Phase.BATCHES:
             hooks.call("before_epoch", trainer)
-            train_epoch(trainer, hooks)
+            train_epoch(trainer, training)
             if at.cut:
                 break
             at.phase = Phase.EPOCH_END
-        hooks.call("after_epoch", trainer, trainer.meter)
+        hooks.call_rest("after_epoch", at.called, trainer, training.meter)
         at.next_epoch()
+        training.interrupt_if_asked()
     hooks.call("after_train", trainer)
+    training.interrupt_if_asked()
 
 
-def train_epoch(trainer: Trainer, hooks: Hooks) -> None:
+def train_epoch(trainer: Trainer, training: Training) -> None:
     """The batches that are left of this epoch."""
-    at, params, device, pace = trainer.position, trainer.params, trainer.device, trainer.pace
-    train_batch, before, after = trainer.step, hooks["before_batch"], hooks["after_batch"]
+    at, hooks, pace = training.position, training.callbacks.hooks, training.pace
+    train_batch, params, device = trainer.batch_method("train"), trainer.params, trainer.device
     if not at.idx:
-        trainer.meter.reset()
+        training.meter.reset()
     asked = perf_counter()
-    for batch in trainer.batches("train"):
-        given = perf_counter()
-        for hook in before:
-            hook(trainer, batch)
-        result = train_batch(at.eidx, at.idx, at.global_step, batch, params, device)
-        at.batch_done = True  # what is saved from here on goes on behind this batch
-        for hook in after:
-            hook(trainer, result)
-        at.next_batch()
-        if trainer.ends_epoch():
-            break
-        ended = perf_counter()
-        pace.add(given - asked, ended - asked)
-        asked = ended
+    with closing(training.batches("train", device)) as batches:
+        for batch in batches:
+            given = perf_counter()
+            at.in_batch = True
+            for hook in hooks["before_batch"]:
+                hook(trainer, batch)
+            result = train_batch(at.eidx, at.idx, at.global_step, batch, params, device)
+            at.batch_done = True
+            for hook in hooks["after_batch"]:
+                hook(trainer, result)
+            at.next_batch()
+            if training.ends_epoch():
+                break
+            ended = perf_counter()
+            pace.add(given - asked, ended - asked)
+            asked = ended
 
 
-def evaluate(trainer: Trainer, hooks: Hooks, which: str) -> None:
-    """One pass over the data of `which`, "eval" or "test", into the trainer's meter for it."""
-    batch_of, meter, at = trainer.batch_method(which), trainer.meters[which], trainer.position
+def evaluate(trainer: Trainer, training: Training, which: str) -> None:
+    """One pass over the data of `which`, "eval" or "test"; its averages count each sample alike."""
+    at, hooks, meter = training.position, training.callbacks.hooks, training.meters[which]
+    eval_batch, params, device = trainer.batch_method(which), trainer.params, trainer.device
     meter.reset()
     hooks.call(f"before_{which}", trainer)
-    for idx, batch in enumerate(trainer.batches(which)):
-        meter.update(batch_of(at.eidx, idx, at.done, batch, trainer.params, trainer.device))
-        trainer.interrupt_if_asked()
+    with closing(training.batches(which, device)) as batches:
+        for idx, batch in enumerate(batches):
+            result = eval_batch(at.eidx, idx, at.done, batch, params, device)
+            meter.update(metrics_in(result, trainer, which), weight=samples_in(batch) or 1)
+            training.interrupt_if_asked()
     hooks.call(f"after_{which}", trainer, meter)

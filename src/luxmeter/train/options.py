@@ -17,6 +17,14 @@ _POSITIVE = Check(
 _DECAY = Check(
     lambda value: value is None or (isinstance(value, float) and 0 < value < 1), "Give a decay such as 0.999."
 )
+_COUNT = Check(
+    lambda value: value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0),
+    "Give 1 or more, or None to keep every checkpoint.",
+)
+_SCHEDULE = Check(
+    lambda value: not isinstance(value, str) or value in ("step", "epoch"),
+    'Give "step", "epoch", a schedule such as Params.SCHE.Cos(right=1000), or a scheduler of torch.',
+)
 
 
 @dataclass(frozen=True)
@@ -31,11 +39,13 @@ class TrainerOptions:
         None, "Keep a moving average of the weights with this decay, and evaluate with it.", check=_DECAY
     )
     schedule: Any = option(
-        None, 'Who changes the learning rate: "step" or "epoch" (the schedulers it has), or a schedule.'
+        None,
+        'Who changes the learning rate: "step" or "epoch" (the schedulers it has), or a schedule.',
+        check=_SCHEDULE,
     )
-    compile: bool = option(False, "Compile the models with torch.compile.")
+    compile: bool | str = option(False, "Compile the models (torch.compile); a name: with this backend.")
     checkpoint: bool = option(True, "Save a checkpoint after each epoch.")
-    max_to_keep: int | None = option(3, "So many checkpoints stay; None: all.")
+    max_to_keep: int | None = option(3, "So many checkpoints stay; None: all.", check=_COUNT)
     log_every: int = option(50, "Batches from one line of the log to the next.", check=at_least(1))
     quiet: bool = option(False, "No lines on the console.")
     full_traceback: bool = option(False, "Show errors with the frames of torch and Luxmeter.")
@@ -43,7 +53,7 @@ class TrainerOptions:
 
     @property
     def takes_over(self) -> tuple[str, ...]:
-        """The options by which backward and step are the Optimization callback's work."""
+        """The options by which backward and step are the Optimization callback's work. A compiled model may be stepped by anyone."""
         chosen = {
             "accumulate": self.accumulate > 1,
             "clip_norm": self.clip_norm is not None,
@@ -64,7 +74,7 @@ class TrainerSettings(TypedDict, total=False):
     amp: Literal["bfloat16", "float16"] | None
     ema: float | None
     schedule: Any
-    compile: bool
+    compile: bool | str
     checkpoint: bool
     max_to_keep: int | None
     log_every: int

@@ -46,5 +46,7 @@ def with_own_params(trainer: type, given: Any) -> BaseParams:
                 f"The parameter {group!r} is {value!r}, but {kind.__name__} keeps its own parameters under that name.",
                 f'Rename it, or give {kind.__name__} another group: `group = "..."` in its class.',
             )
-        params[group] = declared(dict(value.items()) if value is not None else {})
+        params[group] = declared._from_value(
+            {} if value is None else value
+        )  # refuses names it does not declare
     return params

@@ -20,12 +20,14 @@ class Phase(enum.Enum):
 class Position:
     """The epoch from 1, the batch in it and the batches before it, both from 0; written into the Params, too."""
 
-    __slots__ = ("_values", "batch_done", "cut", "eidx", "global_step", "idx", "phase")
+    __slots__ = ("_values", "batch_done", "called", "cut", "eidx", "global_step", "idx", "in_batch", "phase")
 
     def __init__(self, params: BaseParams) -> None:
         self.eidx, self.idx, self.global_step = 1, 0, 0
         self.phase = Phase.BATCHES
-        self.batch_done = False  # of the batch `idx`: the optimizer has stepped, its callbacks are at work
+        self.in_batch = False  # the batch `idx` was handed out, and is not trained on yet
+        self.batch_done = False  # it was trained on, and its callbacks are at work
+        self.called: list[str] = []  # the callbacks that the end of this epoch has come to already
         self.cut = False  # the training ended before the epoch did: another one goes on there
         self._values = params.live_values()
         self._tell()
@@ -39,27 +41,31 @@ class Position:
         """On to the next one."""
         self.idx += 1
         self.global_step += 1
-        self.batch_done = False
+        self.in_batch = self.batch_done = False
         values = self._values  # params.idx = ... would check and convert what needs neither
         values["idx"], values["global_step"] = self.idx, self.global_step
 
     def next_epoch(self) -> None:
         """On to the first batch of the next one."""
         self.eidx, self.idx, self.phase, self.cut = self.eidx + 1, 0, Phase.BATCHES, False
+        self.called = []
         self._tell()
 
     def state_dict(self, *, epoch_done: bool = False) -> dict[str, Any]:
         """Where to go on: behind this batch; with `epoch_done`, behind this epoch and all that follows its last batch."""
         if epoch_done:
-            return {"eidx": self.eidx + 1, "idx": 0, "global_step": self.done, "phase": Phase.BATCHES.value}
-        idx = self.idx + self.batch_done
-        return {"eidx": self.eidx, "idx": idx, "global_step": self.done, "phase": self.phase.value}
+            at = {"eidx": self.eidx + 1, "idx": 0, "phase": Phase.BATCHES.value, "called": []}
+        else:
+            idx = self.idx + self.batch_done
+            at = {"eidx": self.eidx, "idx": idx, "phase": self.phase.value, "called": list(self.called)}
+        return {**at, "global_step": self.done}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Stand where `state_dict` says."""
         self.eidx, self.idx = int(state["eidx"]), int(state["idx"])
         self.global_step, self.phase = int(state["global_step"]), Phase(state["phase"])
-        self.batch_done = False
+        self.called = list(state["called"])
+        self.in_batch = self.batch_done = self.cut = False
         self._tell()
 
     def _tell(self) -> None:
@@ -76,12 +82,18 @@ class Pace:
     batches: int = 0
     data_s: float = 0.0
     total_s: float = 0.0
+    paused_s: float = 0.0  # in all: no batch took them
 
     def add(self, data_s: float, total_s: float) -> None:
         """One more batch."""
         self.batches += 1
         self.data_s += data_s
         self.total_s += total_s
+
+    def leave_out(self, seconds: float) -> None:
+        """A pause inside the batch at hand."""
+        self.paused_s += seconds
+        self.total_s -= seconds
 
     def take(self) -> tuple[float, float]:
         """(seconds a batch, of these waiting for data); counts anew."""

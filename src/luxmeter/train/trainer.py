@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
-from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import torch
@@ -18,54 +12,26 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from luxmeter.errors import UsageError, suggestion
-from luxmeter.experiment import AvgMeter, BaseParams, Experiment, Logger, Saver, folder_of, get_rng_state
+from luxmeter.errors import UsageError, suggestion, warn_once
+from luxmeter.experiment import AvgMeter, BaseParams, Experiment, Logger, Saver, job_given
 from luxmeter.model import ModelCost, analyze
 from luxmeter.ranks import is_main
-from luxmeter.train import checkpoints, loop, parts
-from luxmeter.train.callbacks.callback import Callbacks, Hooks
+from luxmeter.train import checkpoints, loop, own_run, parts
+from luxmeter.train.callbacks.callback import Callbacks
+from luxmeter.train.callbacks.evaluation import EvalCallback
+from luxmeter.train.callbacks.logger import LoggerCallback
+from luxmeter.train.callbacks.optimization import Optimization
 from luxmeter.train.data import DataBundle, moved, to_device
-from luxmeter.train.defaults import add_defaults, trace_callback
-from luxmeter.train.failure import explained
+from luxmeter.train.defaults import add_defaults, check_options, trace_callback, usual_steps
+from luxmeter.train.interrupt import ctrl_c_asks
 from luxmeter.train.options import TrainerOptions, TrainerSettings, make_options
 from luxmeter.train.own_params import with_own_params
 from luxmeter.train.position import Pace, Position
+from luxmeter.train.run_evaluation import evaluate_instead
+from luxmeter.train.training import Training
 
 if TYPE_CHECKING:
     from luxmeter.store import Run
-
-_EVALUATED_BY = {"eval": "eval_batch", "test": "test_batch"}
-# The run that goes on between the trainings of its trainer, which itself may be gone.
-_open: tuple[Experiment, Logger, weakref.ref[Trainer]] | None = None
-
-
-@dataclass
-class _Training:
-    """What belongs to the loop, not to the user's subclass."""
-
-    options: TrainerOptions
-    position: Position
-    callbacks: Callbacks = field(default_factory=Callbacks)
-    data: DataBundle = field(default_factory=DataBundle)
-    meter: AvgMeter = field(default_factory=AvgMeter)
-    meters: dict[str, AvgMeter] = field(default_factory=lambda: {"eval": AvgMeter(), "test": AvgMeter()})
-    pace: Pace = field(default_factory=Pace)
-    experiment: Experiment | None = None
-    saver: Saver | None = None
-    epochs: int | None = None
-    steps: int | None = None
-    skip: int = (
-        0  # batches of the epoch that a resumed training has behind it and whose loader knows no position
-    )
-    epoch_random: Any = None  # the random state that such an epoch began with
-    initialised: bool = False
-    busy: bool = False
-    stop: bool = False
-    stop_epoch: bool = False
-    interrupted: bool = False
-    between_batches: bool = False  # when it was
-    told: set[str] = field(default_factory=set)
-    contexts: list[Callable[[], contextlib.AbstractContextManager[Any]]] = field(default_factory=list)
 
 
 class Trainer:
@@ -85,9 +51,19 @@ class Trainer:
     ) -> None:
         options = make_options(settings)
         self.params = with_own_params(type(self), params)
-        self._training = _Training(options, Position(self.params))
-        self.device = torch.device(self.params.get("device") or "cpu")
-        self.logger = Logger(f"luxmeter.{type(self).__name__}", level="warning" if options.quiet else None)
+        self._training = Training(options, Position(self.params))
+        self.device = _device(self.params.get("device"))
+        self.logger = Logger(f"luxmeter.{type(self).__name__}", level="warning" if options.quiet else "info")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in vars(cls).keys() & _READ:
+            raise _taken(cls, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _TAKEN:
+            raise _taken(type(self), name)
+        object.__setattr__(self, name, value)
 
     # -- what a subclass writes ------------------------------------------------------------------------------------
 
@@ -96,11 +72,8 @@ class Trainer:
 
     def initial_callback(self) -> None:
         """Hook callbacks: called once, before initial_trainer. By default evaluation every epoch, a test every fifth, a log."""
-        from luxmeter.train.callbacks.evaluation import EvalCallback
-        from luxmeter.train.callbacks.logger import LoggerCallback
-
-        EvalCallback(1, 5).hook(self)
-        LoggerCallback(self.options.log_every).hook(self)
+        self.callbacks.add_default(EvalCallback(1, 5))
+        self.callbacks.add_default(LoggerCallback())
 
     def train_batch(
         self, eidx: int, idx: int, global_step: int, batch_data: Any, params: Any, device: torch.device
@@ -132,45 +105,20 @@ class Trainer:
     # -- what a user calls -----------------------------------------------------------------------------------------
 
     def initial_exp(self, name: str | PathLike[str] | None = None) -> Experiment:
-        """Begin the run, and make callbacks, models and data.
+        """Begin the run, and make callbacks, models and data. While a run goes on, that one; without a name, as the last one.
 
         A folder (`./experiment`) holds one folder for each experiment, called as `params.build_exp_name` said; a name is
         the run's, whose parts then lie in the lab.
         """
-        state = self._training
-        if state.experiment is not None and state.experiment.state == "running":
-            return state.experiment
-        close_open(but=self)
-        experiment = Experiment(
-            self._experiment_name(name),
-            {k: v for k, v in self.params.to_dict().items() if k not in ("eidx", "idx", "global_step")},
-            tags=self.options.tags,
-            quiet=self.options.quiet,
-        )
-        experiment.start_exp()
-        state.experiment = experiment
-        try:
-            self._initialise()
-            self.logger.add_log_dir(experiment.hold_exp_part("log", [".log"]))
-            folder = experiment.hold_exp_part("save", [".ckpt", ".pth"])
-            state.saver = Saver(folder, max_to_keep=self.options.max_to_keep)
-            checkpoints.remember(self)
-        except BaseException as error:
-            self._fail(error, Hooks([]))
-            raise
-        global _open
-        _open = experiment, self.logger, weakref.ref(self)
-        return experiment
+        return own_run.begin(self, name)
 
     def regist_databundler(self, train: Any = None, eval: Any = None, test: Any = None) -> None:
-        """The data: a DataLoader (lux.DataLoader keeps its position), any iterable of batches, or a function that makes it."""
-        self._training.data.register(
-            {
-                name: data
-                for name, data in (("train", train), ("eval", eval), ("test", test))
-                if data is not None
-            }
-        )
+        """The data: a DataLoader (lux.DataLoader keeps its position), any iterable of batches, or a function that makes it.
+
+        A function is called when its data is first used.
+        """
+        given = {"train": train, "eval": eval, "test": test}
+        self._training.data.register({name: data for name, data in given.items() if data is not None})
 
     register_data = regist_databundler
 
@@ -188,23 +136,28 @@ class Trainer:
         step, a range of steps or True (five of them): their API calls are traced into the run. Returns the last epoch's averages.
         """
         state = self._training
+        goal, tracing = self._goal(epochs, steps), trace_callback(trace)
+        self._refuse_if_busy()
         self.initial_exp()
-        state.epochs, state.steps = self._goal(epochs, steps)
-        tracing = trace_callback(trace)
-        if tracing is not None:
-            tracing.hook(self)
-        hooks = state.callbacks.hooks()
+        if (job := job_given()) is not None:  # of `luxmeter eval`
+            return evaluate_instead(self, job)
+        state.epochs, state.steps = goal
         try:
-            with self._working(), self._listening_to_ctrl_c():
-                hooks.call("setup", self)
+            with self._working(), ctrl_c_asks(self._ask_to_stop):
+                check_options(self)
+                state.callbacks.hooks.call("setup", self)
                 checkpoints.reopen(self)
                 if resume is not False:
-                    checkpoints.resume(self, resume)
+                    checkpoints.resume(self, resume, keeps_random=True)
+                if tracing is not None:
+                    if trace is True:
+                        tracing.steps = usual_steps(self.position.global_step)
+                    tracing.hook(self)
                 if self.is_over():
-                    self.notice(f"Nothing is left to train: {self.position}, of {epochs or steps or state.epochs}.")
-                loop.train(self, hooks)
+                    self.notice(f"Nothing is left to train: {self.position} is behind the end.")
+                loop.train(self, state)
         except BaseException as error:
-            self._fail(error, hooks)
+            own_run.fail(self, error)
             raise
         finally:
             if tracing is not None and tracing in state.callbacks:
@@ -222,27 +175,35 @@ class Trainer:
     def evaluate(self, which: str) -> AvgMeter | None:
         """One pass over the data called `which`, without gradients, in evaluation mode."""
         state = self._training
+        if which not in state.meters:
+            raise UsageError(
+                "evaluate-what",
+                f"There is no evaluation {which!r}.",
+                suggestion(which, state.meters) or "There are eval and test.",
+            )
         self.initial_exp()
         if not self._can_evaluate(which):
             return None
-        nested, hooks = state.busy, state.callbacks.hooks()
+        if state.busy:  # inside a training, whose failure it is if this fails
+            with self._evaluating():
+                loop.evaluate(self, state, which)
+            return state.meters[which]
         try:
-            with contextlib.nullcontext() if nested else self._working(), self._evaluating():
-                loop.evaluate(self, hooks, which)
+            with self._working(), self._evaluating():
+                loop.evaluate(self, state, which)
         except BaseException as error:
-            if not nested:
-                self._fail(error, hooks)
+            own_run.fail(self, error)
             raise
         return state.meters[which]
 
     def predict(self, data: Any) -> Any:
         """What predict_batch says of a batch; of a loader, a list of what it says of each."""
-        if not self._training.initialised:
-            self._initialise()
+        self.initialise()
+        predict = self.batch_method("predict")
         with self._evaluating():
             if hasattr(data, "dataset") or isinstance(data, Iterator):
-                return [self.predict_batch(b, self.params, self.device) for b in moved(data, self.device)]
-            return self.predict_batch(to_device(data, self.device), self.params, self.device)
+                return [predict(batch, self.params, self.device) for batch in moved(data, self.device)]
+            return predict(to_device(data, self.device), self.params, self.device)
 
     def stop_train(self) -> None:
         """End the training after this batch."""
@@ -256,32 +217,33 @@ class Trainer:
         self, info: Mapping[str, Any] | None = None, *, kind: str = "checkpoint", epoch_done: bool = False
     ) -> str:
         """Save everything the training needs to go on bit by bit; returns the path."""
-        self.initial_exp()
         return checkpoints.save(self, info, kind=kind, epoch_done=epoch_done)
 
     def load_checkpoint(self, source: bool | int | str | PathLike[str] = True) -> None:
         """Put back a checkpoint: the latest (True), that of a step, a file, or the latest one of another run."""
+        self._refuse_if_busy()
         self.initial_exp()
-        self.callbacks.hooks().call("setup", self)
+        self.callbacks.hooks.call("setup", self)
         checkpoints.resume(self, source)
 
     def cost(self, *inputs: Any) -> ModelCost:
-        """What the model costs (lux.analyze) on these inputs, or on those of a batch of the training data."""
+        """What the model costs (lux.analyze) on these inputs, or on those of a batch of the training data; into the run."""
         self.initial_exp()
         model = self._one_model("cost")
         if not inputs:
+            if self._training.reading:
+                raise UsageError(
+                    "cost-while-training",
+                    "The training data is being read, so that no batch of it can be looked at.",
+                    "Pass the inputs, trainer.cost(inputs), or ask before or after the training.",
+                )
             batch = to_device(checkpoints.peek(self.data, "train"), self.device)
             inputs = (batch[0] if isinstance(batch, list | tuple) else batch,)
         return analyze(model, *inputs)
 
     def close(self) -> None:
         """End the run. Without it the run ends with the program, or when another trainer's begins."""
-        state = self._training
-        if state.saver is not None:
-            state.saver.close()
-        self.logger.close()
-        if state.experiment is not None:
-            state.experiment.end_exp()
+        own_run.end(self)
 
     def __enter__(self) -> Trainer:
         return self
@@ -290,7 +252,7 @@ class Trainer:
         if error is None:
             self.close()
         else:
-            self._fail(error, Hooks([]))
+            own_run.fail(self, error)
 
     # -- what callbacks look at --------------------------------------------------------------------------------------
 
@@ -316,13 +278,14 @@ class Trainer:
 
     @property
     def run(self) -> Run:
-        """The run, to be read."""
-        return self.initial_exp().run
+        """The run, to be read; after its end, too."""
+        return (self.experiment or self.initial_exp()).run
 
     @property
     def saver(self) -> Saver:
-        """Where checkpoints go."""
-        self.initial_exp()
+        """Where checkpoints go; after the run's end, where they went."""
+        if self._training.saver is None:
+            self.initial_exp()
         assert self._training.saver is not None
         return self._training.saver
 
@@ -366,6 +329,15 @@ class Trainer:
         """Whether Ctrl-C ended the training where a checkpoint can go on."""
         return self._training.between_batches
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether Ctrl-C came: then the training ends after the batch at hand."""
+        return self._training.interrupted
+
+    def is_over(self) -> bool:
+        """Whether nothing is left to train."""
+        return self._training.is_over()
+
     def steps_in_all(self) -> int | None:
         """How many batches the training will have had at its end, if that is known."""
         state = self._training
@@ -383,17 +355,22 @@ class Trainer:
             for name, value in meter.to_dict().items()
         }
 
-    def metric(self, name: str) -> float:
-        """One of `metrics()`, by its whole name or without its beginning: of the evaluation then, or of the training."""
+    def metric_name(self, name: str) -> str:
+        """The whole name of one of `metrics()`: without its beginning it is the evaluation's, or the training's."""
         known = self.metrics()
         for whole in (name, f"eval/{name}", f"train/{name}", f"test/{name}"):
             if whole in known:
-                return float(known[whole])
+                return whole
         raise UsageError(
             "no-such-metric",
             f"No metric {name!r} has come yet.",
             suggestion(name, known) or f"There are {', '.join(known) or 'none'}.",
         )
+
+    def metric(self, name: str) -> float:
+        """One of `metrics()`, by its whole name or without its beginning."""
+        whole = self.metric_name(name)
+        return float(self.metrics()[whole])
 
     def notice(self, text: str) -> None:
         """Say something once."""
@@ -405,114 +382,64 @@ class Trainer:
         """Have every evaluation inside this context: averaged weights, say."""
         self._training.contexts.append(context)
 
-    # -- what the loop asks ------------------------------------------------------------------------------------------
-
-    @property
-    def step(self) -> Callable[..., Any]:
-        """train_batch as it is called for a batch: in mixed precision if that was chosen."""
-        amp = self.options.amp
-        if amp is None:
-            return self.train_batch
-        step: Callable[..., Any] = torch.autocast(self.device.type, dtype=getattr(torch, amp))(
-            self.train_batch
-        )
-        return step
-
-    def batches(self, which: str) -> Iterator[Any]:
-        """The batches of an epoch, on the device; for a resumed epoch, those that are left."""
-        state, is_empty = self._training, True
-        source: Iterable[Any] = state.data[which]
-        if which == "train":
-            is_empty = not state.position.idx
-            if state.skip:
-                source = checkpoints.replayed(source, state)
-            elif not isinstance(source, parts.HasState):  # its order is drawn here: to come to it again
-                state.epoch_random = get_rng_state()
-        for batch in moved(source, self.device):
-            is_empty = False
-            yield batch
-        if is_empty:
-            raise UsageError(
-                "loader-empty",
-                f"The {which} data gave no batch.",
-                "Check the dataset, the sampler and drop_last; an iterator can be gone through only once.",
-            )
-
     def batch_method(self, which: str) -> Callable[..., Any]:
-        """eval_batch or test_batch."""
-        method: Callable[..., Any] = getattr(self, _EVALUATED_BY[which])
-        return method
+        """train_batch, eval_batch, test_batch or predict_batch, as it is called: in mixed precision if that was chosen."""
+        method: Callable[..., Any] = getattr(self, f"{which}_batch")
+        amp = getattr(self.callbacks.find(Optimization), "amp", None)
+        return method if amp is None else self._autocast(amp)(method)
 
-    def is_over(self) -> bool:
-        """Whether nothing is left to train."""
-        state, at = self._training, self._training.position
-        if state.steps is not None and at.global_step >= state.steps:
-            return True
-        return state.stop or (state.epochs is not None and at.eidx > state.epochs)
-
-    def ends_epoch(self) -> bool:
-        """Asked after each batch: whether the epoch ends here, before its data does."""
-        state = self._training
-        if state.interrupted:
-            self.interrupt_if_asked()
-        if state.stop or (state.steps is not None and state.position.global_step >= state.steps):
-            state.position.cut = True
-            return True
-        if state.stop_epoch:
-            state.stop_epoch = False
-            leave = getattr(state.data["train"], "next_epoch", None)
-            if leave is not None:
-                leave()
-            return True
-        return False
-
-    def interrupt_if_asked(self) -> None:
-        """Between two batches: if Ctrl-C came, end as it says."""
-        if self._training.interrupted:
-            self._training.between_batches = True
-            raise KeyboardInterrupt
-
-    # -- inside ------------------------------------------------------------------------------------------------------
-
-    def _experiment_name(self, name: str | PathLike[str] | None) -> str | Path:
-        own = self.params._exp_name or type(self).__name__
-        folder = None if name is None else folder_of(name)
-        if folder is not None:
-            return folder / own
-        return own if name is None else str(name)
-
-    def _initialise(self) -> None:
+    def initialise(self) -> None:
+        """Make callbacks, models and data, if that was not done yet: what initial_exp does apart from the run."""
         state = self._training
         if state.initialised:
             return
-        self.initial_callback()
-        add_defaults(self)
-        self.initial_trainer(self.params)
+        before = list(state.callbacks)
+        try:
+            self.initial_callback()
+            self.initial_trainer(self.params)
+            add_defaults(self)
+        except BaseException:
+            for callback in [one for one in state.callbacks if not any(one is known for known in before)]:
+                state.callbacks.remove(callback)  # another attempt hooks them anew
+            raise
+        for parameter in parts.loose(self).values():
+            parameter.data = parameter.data.to(self.device)
         for model in self.models.values():
             model.to(self.device)
-            if self.options.compile:
-                model.compile()
+            if self.options.compile and any(True for _ in model.parameters()):
+                model.compile(**({} if self.options.compile is True else {"backend": self.options.compile}))
+        for name, count in parts.homeless(self).items():
+            warn_once(
+                "unsaved-weights",
+                f"{count} of the parameters that {type(self).__name__}.{name} trains belong to no model among its attributes.",
+                "No checkpoint holds them. Make their model an attribute, or put it into a list, dict or dataclass that is one.",
+                key=f"{type(self).__qualname__}.{name}",
+            )
         state.initialised = True
 
+    # -- inside ------------------------------------------------------------------------------------------------------
+
     def _goal(self, epochs: int | None, steps: int | None) -> tuple[int | None, int | None]:
-        for name, number in (("epochs", epochs), ("steps", steps)):
+        own = self.params.get("epoch", 1) if epochs is None and steps is None else epochs
+        for name, number in (("epochs" if own is epochs else "params.epoch", own), ("steps", steps)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
                 raise UsageError(
                     "train-length", f"{name}={number!r} trains nothing.", "Give a whole number from 1 on."
                 )
-        if epochs is None and steps is None:
-            epochs = int(self.params.get("epoch", 1))
-        return epochs, steps
+        return own, steps
 
     def _can_evaluate(self, which: str) -> bool:
+        """Whether there are logic and data for "eval" or "test"; if not, that is said once."""
         kind = type(self)
-        has_logic = kind.eval_batch is not Trainer.eval_batch or (
-            which == "test" and kind.test_batch is not Trainer.test_batch
-        )
-        if has_logic and which in self.data:
+        evaluates = kind.eval_batch is not Trainer.eval_batch
+        if not evaluates and kind.test_batch is Trainer.test_batch:
+            self.notice(f"{kind.__name__} has no eval_batch: it is not evaluated.")
+        elif not evaluates and which == "eval":
+            self.notice(f"{kind.__name__} has no eval_batch, only test_batch: it is tested, not evaluated.")
+        elif which not in self.data:
+            self.notice(f"{kind.__name__} has no {which} data: there is no {which}.")
+        else:
             return True
-        lacks = f"{which} data" if has_logic else f"{_EVALUATED_BY[which]}"
-        self.notice(f"{kind.__name__} has no {lacks}: no {which} is made.")
         return False
 
     def _one_model(self, what: str) -> nn.Module:
@@ -529,13 +456,16 @@ class Trainer:
             )
         return next(iter(trained.values()))
 
-    @contextlib.contextmanager
-    def _working(self) -> Iterator[None]:
-        state = self._training
-        if state.busy:
+    def _refuse_if_busy(self) -> None:
+        if self._training.busy:
             raise UsageError(
                 "trainer-busy", "This trainer is training already.", "Wait for its end, or make another one."
             )
+
+    @contextlib.contextmanager
+    def _working(self) -> Iterator[None]:
+        self._refuse_if_busy()
+        state = self._training
         state.busy = True
         state.stop = state.stop_epoch = state.interrupted = state.between_batches = False
         try:
@@ -545,67 +475,65 @@ class Trainer:
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
-        modes = [(inner, inner.training) for m in self.models.values() for inner in m.modules()]
+        models = list(self.models.values())
+        modes = [(model, inner, inner.training) for model in models for inner in model.modules()]
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.no_grad())
-            if self.options.amp is not None:
-                stack.enter_context(torch.autocast(self.device.type, dtype=getattr(torch, self.options.amp)))
             for context in self._training.contexts:
                 stack.enter_context(context())
             try:
-                for module, _ in modes:
-                    module.training = False
+                for model in models:
+                    model.eval()
                 yield
             finally:
-                for module, was in modes:
-                    module.training = was
+                for model, inner, was in modes:
+                    if inner is model and was:
+                        model.train()  # a model may do more there than set a flag
+                for _, inner, was in modes:
+                    inner.training = was
 
-    @contextlib.contextmanager
-    def _listening_to_ctrl_c(self) -> Iterator[None]:
-        """The first Ctrl-C ends the training after the batch at hand, the second at once."""
-        before = signal.getsignal(signal.SIGINT)
-        is_main_thread = threading.current_thread() is threading.main_thread()
-        if not is_main_thread or before is None or before == signal.SIG_IGN:
-            yield
-            return
+    def _autocast(self, amp: str) -> torch.autocast:
+        return torch.autocast(self.device.type, dtype=getattr(torch, amp))
 
-        def stop_after_this(number: int, frame: FrameType | None) -> None:
-            if self._training.interrupted:
-                raise KeyboardInterrupt
-            self._training.interrupted = True
-            if is_main():
-                self.logger.warn("Stopping after this batch (Ctrl-C again: at once)")
-
-        signal.signal(signal.SIGINT, stop_after_this)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _fail(self, error: BaseException, hooks: Hooks) -> None:
-        """What is done when a training fails: callbacks hear of it, the run holds all of it, the user's frames are shown."""
-        state = self._training
-        for hook in hooks["on_exception"]:
-            try:
-                hook(self, error)
-            except Exception as other:  # noqa: BLE001 - the first error is the one that counts
-                error.add_note(f"{getattr(hook, '__qualname__', hook)} failed, too: {other!r}")
-        blamed = state.callbacks.blamed(error.__traceback__)
-        experiment = state.experiment
-        explained(error, blamed, experiment, whole=self.options.full_traceback)
-        self.logger.close()
-        if experiment is not None:
-            experiment.end_exp(error)
+    def _ask_to_stop(self) -> bool:
+        """By Ctrl-C: the first one ends the training after the batch at hand."""
+        if self._training.interrupted:
+            return False
+        self._training.interrupted = True
+        if is_main():
+            self.logger.warn("Stopping after this batch (Ctrl-C again: at once)")
+        return True
 
 
-def close_open(but: Trainer | None = None) -> None:
-    """End the run that goes on between the trainings of another trainer."""
-    global _open
-    if _open is None:
-        return
-    experiment, logger, reference = _open
-    trainer = reference()
-    if trainer is None or (trainer is not but and not trainer._training.busy):
-        _open = None
-        logger.close()
-        experiment.end_exp()
+# What a subclass may set: all else of these names is the Trainer's own.
+_OPEN = {
+    "Params",
+    "group",
+    "initial_trainer",
+    "initial_callback",
+    "train_batch",
+    "eval_batch",
+    "test_batch",
+    "predict_batch",
+}
+_TAKEN = frozenset(name for name in vars(Trainer) if not name.startswith("_") and name not in _OPEN)
+_READ = frozenset(name for name in _TAKEN if isinstance(vars(Trainer)[name], property))
+
+
+def _taken(kind: type, name: str) -> UsageError:
+    return UsageError(
+        "trainer-name",
+        f"{kind.__name__} sets {name!r}, which every Trainer has: {str(vars(Trainer)[name].__doc__).partition('.')[0]}.",
+        "Choose another name.",
+    )
+
+
+def _device(given: Any) -> torch.device:
+    try:
+        return torch.device(given or "cpu")
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(
+            "trainer-device",
+            f"params.device is {given!r}: {str(error).partition(' at start')[0]}.",
+            'Give one such as "cpu", "cuda" or "cuda:1".',
+        ) from error

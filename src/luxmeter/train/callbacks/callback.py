@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.render import NUMBER, Column, Table
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from types import CodeType, TracebackType
 
+    from luxmeter.train.position import Position
     from luxmeter.train.trainer import Trainer
 
 C = TypeVar("C", bound="Callback")
+T = TypeVar("T")
 Hook = Callable[..., Any]
 # What can be hooked: each is called with the trainer and what stands behind it.
 HOOKS = {
@@ -58,7 +61,7 @@ class Callback:
         trainer.callbacks.remove(self)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Hooked:
     """A callback as it was hooked."""
 
@@ -66,6 +69,9 @@ class Hooked:
     priority: int
     every: int = 1
     once: bool = False
+    is_default: bool = False  # goes when another one of its kind is hooked
+    calls: dict[str, int] = field(default_factory=dict)  # of hooks that have no number of their own
+    was_called: list[str] = field(default_factory=list)  # of `once`: the hooks that have had their one call
 
     @property
     def name(self) -> str:
@@ -82,49 +88,126 @@ class Hooked:
         method: Hook = getattr(self.callback, name)
         if name in _ONCE or (self.every == 1 and not self.once):
             return method
-        return _filtered(method, name, self.every, once=self.once)
+
+        @functools.wraps(method)
+        def filtered(trainer: Trainer, *given: Any) -> Any:
+            return method(trainer, *given) if self._is_due(name, trainer.position) else None
+
+        return filtered
+
+    def _is_due(self, name: str, at: Position) -> bool:
+        """By the numbers of batches and epochs, so that a resumed training keeps the rhythm; of evaluations, by count."""
+        self.calls[name] = self.calls.get(name, 0) + 1
+        number = {"batch": at.global_step + 1, "epoch": at.eidx}.get(name.partition("_")[2], self.calls[name])
+        if number % self.every or (self.once and name in self.was_called):
+            return False
+        if self.once:
+            self.was_called.append(name)
+        return True
 
 
-def _filtered(method: Hook, name: str, every: int, *, once: bool) -> Hook:
-    """Called at each n-th batch or epoch by their own numbers, so that a resumed training keeps the rhythm; others by count."""
-    calls = 0
+class Hooks(dict[str, tuple[Hook, ...]]):
+    """Hook -> the methods of all callbacks that have it, in order. Looked up when a callback comes or goes, not at every batch."""
 
-    @functools.wraps(method)
-    def call(trainer: Trainer, *given: Any) -> Any:
-        nonlocal calls
-        at = trainer.position
-        calls += 1
-        number = {"batch": at.global_step + 1, "epoch": at.eidx}.get(name.partition("_")[2], calls)
-        if number % every == 0 and not (once and number != every):
-            return method(trainer, *given)
-        return None
-
-    return call
-
-
-class Hooks:
-    """The methods of all callbacks, in order, for each hook that anybody has: looked up once, not at every batch."""
-
-    def __init__(self, hooked: list[Hooked]) -> None:
-        self._hooks = {name: [one.hook(name) for one in hooked if name in one.methods()] for name in HOOKS}
-
-    def __getitem__(self, name: str) -> list[Hook]:
-        return self._hooks[name]
+    def __init__(self) -> None:
+        super().__init__((name, ()) for name in HOOKS)
+        self.names: dict[str, tuple[str, ...]] = dict.fromkeys(HOOKS, ())
 
     def call(self, name: str, *given: Any) -> None:
         """Call a hook of all that have it."""
-        for hook in self._hooks[name]:
+        for hook in self[name]:
             hook(*given)
+
+    def call_rest(self, name: str, called: list[str], *given: Any) -> None:
+        """The same without those that were called already; each is added to `called`."""
+        for who, hook in zip(self.names[name], self[name], strict=True):
+            if who not in called:
+                hook(*given)
+                called.append(who)
 
 
 class Callbacks:
     """The callbacks of a trainer, in the order they are called; print it to see them."""
 
     def __init__(self) -> None:
+        self.hooks = Hooks()  # always those of now
         self._hooked: list[Hooked] = []
 
     def add(self, callback: Any, *, priority: int | None = None, every: int = 1, once: bool = False) -> None:
-        """Hook a callback: an object with any of the methods of HOOKS."""
+        """Hook a callback: an object with any of the methods of HOOKS. It takes the place of the trainer's own of its kind."""
+        hooked = self._checked(callback, priority, every, once)
+        of_trainer = [
+            one for one in self._hooked if one.is_default and isinstance(callback, type(one.callback))
+        ]
+        self._arrange([*(one for one in self._hooked if one not in of_trainer), hooked])
+
+    def add_default(self, callback: Any) -> None:
+        """Hook a callback of the trainer's own, unless one of its kind is here."""
+        if self.find(type(callback)) is None:
+            hooked = self._checked(callback, None, 1, False)
+            hooked.is_default = True
+            self._arrange([*self._hooked, hooked])
+
+    def remove(self, callback: Any) -> None:
+        """Take a callback out."""
+        left = [one for one in self._hooked if one.callback is not callback]
+        if len(left) == len(self._hooked):
+            raise UsageError(
+                "callback-absent",
+                f"{type(callback).__name__} is not hooked.",
+                f"Hooked are {', '.join(one.name for one in self._hooked) or 'none'}.",
+            )
+        self._arrange(left)
+
+    def find(self, kind: type[T]) -> T | None:
+        """The first callback of a class; None if there is none."""
+        return next((one.callback for one in self._hooked if isinstance(one.callback, kind)), None)
+
+    def is_default(self, callback: Any) -> bool:
+        """Whether the trainer itself hooked it."""
+        return any(one.callback is callback and one.is_default for one in self._hooked)
+
+    def stateful(self) -> dict[str, Any]:
+        """What of them belongs into a checkpoint, under a name of its own."""
+        return {
+            name: one.callback
+            for name, one in _named(self._hooked)
+            if callable(getattr(one.callback, "state_dict", None))
+            and callable(getattr(one.callback, "load_state_dict", None))
+        }
+
+    def rhythm(self) -> dict[str, Any]:
+        """What `every` and `once` have counted, for a checkpoint."""
+        return {
+            name: {"calls": dict(one.calls), "was_called": list(one.was_called)}
+            for name, one in _named(self._hooked)
+            if one.calls
+        }
+
+    def keep_rhythm(self, saved: Mapping[str, Any]) -> None:
+        """Go on counting from what `rhythm` gave."""
+        for name, one in _named(self._hooked):
+            if name in saved:
+                one.calls, one.was_called = dict(saved[name]["calls"]), list(saved[name]["was_called"])
+
+    def blamed(self, traceback: TracebackType | None, others: tuple[Any, ...] = ()) -> str:
+        """`EarlyStop.after_epoch` if an error came out of a callback; empty if not, or out of one of `others` it called."""
+        methods: dict[CodeType, str] = {}
+        for one in self._hooked:
+            for name in one.methods():
+                code = getattr(getattr(one.callback, name), "__code__", None)
+                if code is not None:
+                    methods[code] = f"{one.name}.{name}"
+        for other in others:
+            if (code := getattr(other, "__code__", None)) is not None:
+                methods[code] = ""
+        blamed = ""
+        while traceback is not None:
+            blamed = methods.get(traceback.tb_frame.f_code, blamed)
+            traceback = traceback.tb_next
+        return blamed
+
+    def _checked(self, callback: Any, priority: Any, every: Any, once: bool) -> Hooked:
         if isinstance(callback, type):
             raise UsageError(
                 "callback-class",
@@ -135,6 +218,12 @@ class Callbacks:
             raise UsageError("callback-every", f"every={every!r} is never.", "Give a whole number from 1 on.")
         chosen = getattr(callback, "priority", DEFAULT_PRIORITY) if priority is None else priority
         hooked = Hooked(callback, chosen, every, once)
+        if isinstance(chosen, bool) or not isinstance(chosen, int | float):
+            raise UsageError(
+                "callback-priority",
+                f"The priority of {hooked.name} is {chosen!r}.",
+                "Give a number: lower ones are called first, 50 is usual.",
+            )
         if not hooked.methods():
             near = [
                 hint
@@ -146,52 +235,19 @@ class Callbacks:
                 f"{hooked.name} has none of the methods that are called.",
                 near[0] if near else f"They are {', '.join(HOOKS)}.",
             )
-        if any(one.callback is callback for one in self._hooked):
+        if callback in self:
             raise UsageError(
                 "callback-twice", f"{hooked.name} is hooked already.", "Hook another object of its class."
             )
-        self._hooked.append(hooked)
-        self._hooked.sort(key=lambda one: one.priority)
+        return hooked
 
-    def remove(self, callback: Any) -> None:
-        """Take a callback out."""
-        left = [one for one in self._hooked if one.callback is not callback]
-        if len(left) == len(self._hooked):
-            raise UsageError(
-                "callback-absent",
-                f"{type(callback).__name__} is not hooked.",
-                f"Hooked are {', '.join(one.name for one in self._hooked) or 'none'}.",
-            )
-        self._hooked = left
-
-    def find(self, kind: type) -> Any:
-        """The first callback of a class; None if there is none."""
-        return next((one.callback for one in self._hooked if isinstance(one.callback, kind)), None)
-
-    def hooks(self) -> Hooks:
-        """All methods, ready to be called."""
-        return Hooks(self._hooked)
-
-    def stateful(self) -> dict[str, Any]:
-        """What of them belongs into a checkpoint, under a name of its own."""
-        found: dict[str, Any] = {}
-        for one in self._hooked:
-            if callable(getattr(one.callback, "state_dict", None)):
-                same = sum(1 for name in found if name.partition("#")[0] == one.name)
-                found[f"{one.name}#{same + 1}" if same else one.name] = one.callback
-        return found
-
-    def blamed(self, traceback: TracebackType | None) -> str:
-        """`EarlyStop.after_epoch` if an error came out of a callback; empty if not."""
-        while traceback is not None:
-            frame, called = traceback.tb_frame, traceback.tb_frame.f_code.co_name
-            if called in HOOKS:
-                for one in self._hooked:
-                    method = getattr(one.callback, called, None)
-                    if getattr(method, "__code__", None) is frame.f_code:
-                        return f"{one.name}.{called}"
-            traceback = traceback.tb_next
-        return ""
+    def _arrange(self, hooked: list[Hooked]) -> None:
+        self._hooked = sorted(hooked, key=lambda one: one.priority)
+        named = _named(self._hooked)
+        for hook in HOOKS:
+            having = [(name, one) for name, one in named if callable(getattr(one.callback, hook, None))]
+            self.hooks.names[hook] = tuple(name for name, _ in having)
+            self.hooks[hook] = tuple(one.hook(hook) for _, one in having)
 
     def __iter__(self) -> Iterator[Any]:
         return (one.callback for one in self._hooked)
@@ -203,10 +259,28 @@ class Callbacks:
         return any(one.callback is callback for one in self._hooked)
 
     def __str__(self) -> str:
-        lines = []
-        for one in self._hooked:
-            rhythm = (f" every {one.every}" if one.every > 1 else "") + (" once" if one.once else "")
-            lines.append(f"{one.priority:>4} {one.name}{rhythm}: {', '.join(one.methods())}")
-        return "\n".join(lines) or "no callbacks"
+        if not self._hooked:
+            return "no callbacks"
+        rows = [
+            (one.priority, name, "once" if one.once else "", one.every, ", ".join(one.methods()))
+            for name, one in _named(self._hooked)
+        ]
+        columns = (
+            Column("priority", NUMBER),
+            Column("callback"),
+            Column("once", hidden="empty"),
+            Column("every", NUMBER, hidden="same" if all(one.every == 1 for one in self._hooked) else ""),
+            Column("called"),
+        )
+        return Table(columns, rows).text()
 
     __repr__ = __str__
+
+
+def _named(hooked: list[Hooked]) -> list[tuple[str, Hooked]]:
+    """Each with a name that no other has: `Metrics`, `ModelCheckpoint`, `ModelCheckpoint#2`."""
+    found: list[tuple[str, Hooked]] = []
+    for one in hooked:
+        same = sum(1 for _, other in found if other.name == one.name)
+        found.append((f"{one.name}#{same + 1}" if same else one.name, one))
+    return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import UsageError
+from luxmeter.experiment import file_name
 from luxmeter.train.callbacks.callback import Callback
+from luxmeter.train.callbacks.monitor import Mode, Monitor
 
 if TYPE_CHECKING:
     from luxmeter.train.trainer import Trainer
@@ -26,97 +27,126 @@ class ModelCheckpoint(Callback):
     def __init__(
         self,
         monitor: str | None = None,
-        mode: Literal["min", "max"] = "min",
+        mode: Mode = "min",
         *,
         every_epochs: int = 1,
         every_steps: int | None = None,
     ) -> None:
-        if mode not in ("min", "max"):
-            raise UsageError(
-                "checkpoint-mode", f"mode={mode!r} says not what is best.", 'Give "min" or "max".'
-            )
         for name, every in (("every_epochs", every_epochs), ("every_steps", every_steps)):
             if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
                 raise UsageError("checkpoint-every", f"{name}={every!r} is never.", "Give 1 or more.")
-        self.monitor = monitor
-        self.mode = mode
+        self.monitor = None if monitor is None else Monitor(monitor, mode, who="ModelCheckpoint")
         self.every_epochs = every_epochs
         self.every_steps = every_steps
-        self.best: float | None = None
-        self.best_path = ""
+        self.best_path = ""  # the keypoint of the best; empty as long as there is none in this run
+        self._value: float | None = None  # that came since the last save
         self._saved_at = -1
-        if every_steps is not None:
-            self.after_batch = self._after_batch
+        if every_steps is None:
+            self.after_batch = None  # type: ignore[assignment]  # not to be called
 
-    def _after_batch(self, trainer: Trainer, result: Any) -> None:
+    @property
+    def best(self) -> float | None:
+        """The best value so far; None without a monitor, and before the first one."""
+        return None if self.monitor is None else self.monitor.best
+
+    def before_train(self, trainer: Trainer) -> None:
+        """Look for the best one that a resumed training had."""
+        if self.monitor is not None:
+            self.monitor.check(trainer)
+            best = trainer.saver.folder / file_name("keypoint", max(0, self.monitor.best_step))
+            self.best_path = str(best) if self.monitor.best is not None and best.is_file() else ""
+
+    def after_batch(self, trainer: Trainer, result: Any) -> None:
+        """Save if it is time."""
         if trainer.position.done % (self.every_steps or 1) == 0:
             self._save(trainer, epoch_done=False)
 
+    def after_eval(self, trainer: Trainer, meter: Any) -> None:
+        """Look at the metric."""
+        self._look(trainer, "eval")
+
+    def after_test(self, trainer: Trainer, meter: Any) -> None:
+        """Look at the metric."""
+        self._look(trainer, "test")
+
     def after_epoch(self, trainer: Trainer, meter: Any) -> None:
         """Save if it is time."""
-        if trainer.position.eidx % self.every_epochs == 0 or self._is_better(trainer):
+        self._look(trainer, "train")
+        if trainer.position.eidx % self.every_epochs == 0 or self._is_better():
             self._save(trainer, epoch_done=True)
 
     def after_train(self, trainer: Trainer) -> None:
         """Save what was not saved yet, and wait for all of it to be on disk."""
-        if self._saved_at != trainer.position.done:
+        if self._saved_at != trainer.position.done or self._is_better():
             self._save(trainer, epoch_done=False)
+        if self.monitor is not None:
+            self.monitor.tell_if_absent(trainer)
         trainer.saver.flush()
 
     def state_dict(self) -> dict[str, Any]:
         """The best so far."""
-        return {"best": self.best, "best_path": self.best_path}
+        return {} if self.monitor is None else self.monitor.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
-        self.best, self.best_path = state["best"], state["best_path"]
+        if self.monitor is not None and state:
+            self.monitor.load_state_dict(state)
 
-    def _value(self, trainer: Trainer) -> float | None:
-        return None if self.monitor is None else trainer.metric(self.monitor)
+    def _look(self, trainer: Trainer, which: str) -> None:
+        if self.monitor is not None:
+            value = self.monitor.value(trainer, which)
+            self._value = self._value if value is None else value
 
-    def _is_better(self, trainer: Trainer) -> bool:
-        value = self._value(trainer)
-        if value is None or math.isnan(value):
-            return False
-        return self.best is None or (value < self.best if self.mode == "min" else value > self.best)
+    def _is_better(self) -> bool:
+        return self.monitor is not None and self._value is not None and self.monitor.is_better(self._value)
 
     def _save(self, trainer: Trainer, *, epoch_done: bool) -> None:
-        is_better = epoch_done and self._is_better(trainer)
-        value = self._value(trainer) if epoch_done else None
-        if is_better:
-            self.best = value
-        info = {} if self.monitor is None or value is None else {self.monitor: value}
+        info: dict[str, float] = {}
+        if self.monitor is not None and self._value is not None:
+            info[self.monitor.whole] = self._value
+            if self.monitor.is_better(self._value):
+                before = self.monitor.best_step
+                self.monitor.take(self._value, trainer)  # before it is saved: who resumes has to know it
+                self.best_path = trainer.save_checkpoint(info, kind="keypoint", epoch_done=epoch_done)
+                self._remove(before, trainer)
         trainer.save_checkpoint(info, epoch_done=epoch_done)
-        if is_better:
-            before, self.best_path = self.best_path, ""
-            self.best_path = trainer.save_checkpoint(info, kind="keypoint", epoch_done=epoch_done)
-            if before and before != self.best_path:
-                trainer.saver.remove(before)
+        self._value = None
         self._saved_at = trainer.position.done
+
+    def _remove(self, step: int, trainer: Trainer) -> None:
+        """Remove the keypoint that was the best, unless another callback has it as its best."""
+        bests = [
+            one.monitor.best_step
+            for one in trainer.callbacks
+            if isinstance(one, ModelCheckpoint) and one.monitor
+        ]
+        if step >= 0 and step not in bests:
+            trainer.saver.remove(trainer.saver.folder / file_name("keypoint", step))
 
 
 class TimingCheckpoint(Callback):
-    """Saves when so many minutes have passed since the last time."""
+    """Saves when so many minutes have passed since the last time. `clock` gives seconds."""
 
     priority = 91
 
-    def __init__(self, minutes: float = 10.0) -> None:
+    def __init__(self, minutes: float = 10.0, *, clock: Callable[[], float] = time.monotonic) -> None:
         if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes > 0:
             raise UsageError(
                 "checkpoint-every", f"minutes={minutes!r} is never.", "Give a number above zero."
             )
         self.seconds = minutes * 60
+        self._clock = clock
         self._last = 0.0
 
     def before_train(self, trainer: Trainer) -> None:
         """Begin to count."""
-        self._last = time.monotonic()
+        self._last = self._clock()
 
     def after_batch(self, trainer: Trainer, result: Any) -> None:
         """Save if it is time."""
-        if time.monotonic() - self._last >= self.seconds:
+        if self._clock() - self._last >= self.seconds:
             trainer.save_checkpoint()
-            self._last = time.monotonic()
+            self._last = self._clock()
 
 
 class KeyErrorSave(Callback):

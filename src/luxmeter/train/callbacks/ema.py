@@ -30,9 +30,11 @@ class EMAUpdate(Callback):
         self.averaged: dict[str, AveragedModel] = {}
         self._models: dict[str, torch.nn.Module] = {}
         self._optimization: Optimization | None = None
+        self._steps = 0
 
     def setup(self, trainer: Trainer) -> None:
         """Copy the weights."""
+        self._optimization = trainer.callbacks.find(Optimization)
         if self.averaged:
             return
         self._models = {name: model for name, model in trainer.models.items() if list(model.parameters())}
@@ -40,20 +42,25 @@ class EMAUpdate(Callback):
         self.averaged = {
             name: AveragedModel(model, multi_avg_fn=average) for name, model in self._models.items()
         }
-        self._optimization = trainer.callbacks.find(Optimization)
         if self.in_evaluation:
             trainer.evaluating_with(self.swapped)
 
+    def before_train(self, trainer: Trainer) -> None:
+        """Count steps from here."""
+        self._steps = self._optimization.steps if self._optimization is not None else 0
+
     def after_batch(self, trainer: Trainer, result: Any) -> None:
         """Average, if there was a step."""
-        optimization = self._optimization
-        if optimization is None or not optimization.is_active or optimization.stepped:
+        if self._optimization is None:
+            self._update()
+        elif self._optimization.steps != self._steps:
+            self._steps = self._optimization.steps
             self._update()
 
     def after_epoch(self, trainer: Trainer, meter: Any) -> None:
         """Average, if the last batches were a step of their own."""
-        if self._optimization is not None and self._optimization.is_active and self._optimization.stepped:
-            self._update()
+        if self._optimization is not None:
+            self.after_batch(trainer, None)
 
     @contextlib.contextmanager
     def swapped(self) -> Iterator[None]:

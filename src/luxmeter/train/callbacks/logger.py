@@ -21,33 +21,39 @@ _REFRESH_S = 0.2
 
 
 class LoggerCallback(Callback):
-    """A line every `every` batches: epoch, batch of how many, lr, eta, time, data time, memory, and what train_batch returns.
+    """A line every `every` batches (without it, the trainer's log_every): where it stands, and what train_batch returned.
 
-    On a terminal a line that refreshes itself stands below. 0: lines at the ends of epochs and evaluations alone.
+    Epoch, batch of how many, lr, eta, time, data time, memory, averages of the last few batches. On a terminal a line that
+    refreshes itself stands below. 0: lines at the ends of epochs and evaluations alone.
     """
 
-    priority = 70
+    priority = 55  # an epoch's own line before those of its evaluation
 
-    def __init__(self, every: int = 50) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+    def __init__(self, every: int | None = None) -> None:
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 0):
             raise UsageError(
                 "log-every", f"every={every!r} is no number of batches.", "Give a whole number from 0 on."
             )
         self.every = every
+        self._every = 0
+        self._optimizers: list[torch.optim.Optimizer] = []
         self._refreshes = False
-        self._drawn = self._began = 0.0
+        self._drawn = self._began = self._paused_before_s = 0.0
         self._done_before = 0
 
     def before_train(self, trainer: Trainer) -> None:
         """Begin to measure."""
+        self._optimizers = trainer.optimizers
+        self._every = trainer.options.log_every if self.every is None else self.every
         self._refreshes = not trainer.options.quiet and sys.stdout is not None and sys.stdout.isatty()
         self._drawn = self._began = perf_counter()
         self._done_before = trainer.position.global_step
+        self._paused_before_s = trainer.pace.paused_s
         trainer.pace.take()
 
     def after_batch(self, trainer: Trainer, result: Any) -> None:
         """A line, if it is time."""
-        if self.every and (trainer.position.idx + 1) % self.every == 0:
+        if self._every and (trainer.position.idx + 1) % self._every == 0:
             trainer.logger.info(self.line(trainer))
         elif self._refreshes and perf_counter() - self._drawn > _REFRESH_S:
             self._drawn = perf_counter()
@@ -82,12 +88,13 @@ class LoggerCallback(Callback):
         width = len(str(total)) if total else 0
         of = f"/{total}" if total else ""
         parts = [f"Epoch(train) [{at.eidx}][{at.idx + 1:>{width}}{of}]"]
-        if rates := [f"{group['lr']:.4e}" for one in trainer.optimizers for group in one.param_groups]:
+        if rates := [f"{group['lr']:.4e}" for one in self._optimizers for group in one.param_groups]:
             parts.append(f"lr: {' '.join(dict.fromkeys(rates))}")
         in_all = trainer.steps_in_all()
         if in_all is not None:
             done = at.done - self._done_before
-            left_s = (perf_counter() - self._began) / max(1, done) * max(0, in_all - at.done)
+            took_s = perf_counter() - self._began - pace.paused_s + self._paused_before_s
+            left_s = took_s / max(1, done) * max(0, in_all - at.done)
             parts.append(f"eta: {timedelta(seconds=round(left_s))}")
         parts += [f"time: {batch_s:.4f}", f"data_time: {data_s:.4f}", f"memory: {memory_mib(trainer.device)}"]
         return "  ".join([*parts, averages(trainer.meter, recent=True)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from luxmeter.errors import UsageError
@@ -15,7 +16,8 @@ from luxmeter.train.callbacks.callback import Callback
 if TYPE_CHECKING:
     from luxmeter.train.trainer import Trainer
 
-_FLUSH = 50  # batches whose values stay on an accelerator: reading one waits for all that was asked of it
+# Its methods are those underneath: a trace shows the user's calls, not ours.
+_TENSOR: Any = getattr(torch._C, "TensorBase", Tensor)
 
 
 class Metrics(Callback):
@@ -25,42 +27,38 @@ class Metrics(Callback):
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        self._waiting: list[tuple[int, dict[str, Any]]] = []
+        self._alone = Meter()  # holds a loss that came without one: a Meter of every batch's own takes longer
         self._writer: RunWriter | None = None
-        self._waits = False
 
     def before_train(self, trainer: Trainer) -> None:
         """Find where to write."""
         self._writer = trainer.experiment.writer if trainer.experiment is not None else None
-        self._waits = trainer.device.type != "cpu"
-        self._waiting = []
 
     def after_batch(self, trainer: Trainer, result: Any) -> None:
         """Take what the batch returned."""
         if result.__class__ is Tensor:
-            result = {"loss": result}
-        elif result is None:
+            number = _number(result)
+            self._alone["loss"] = result if number is None else number
+            trainer.meter.update(self._alone)
+            if number is not None and self._writer is not None:
+                self._writer.log({"train/loss": number}, trainer.position.global_step)
             return
-        elif not isinstance(result, Meter | Mapping):
-            raise UsageError(
-                "batch-result",
-                f"{type(trainer).__name__}.train_batch returned a {type(result).__name__}.",
-                "Return a Meter, a dict, the loss, or None.",
-            )
-        trainer.meter.update(result)
+        values = metrics_in(result, trainer, "train")
+        if values is None:
+            return
+        trainer.meter.update(values)
         if self._writer is None:
             return
-        step = trainer.position.global_step
-        if self._waits:
-            self._waiting.append((step, {k: _kept(v) for k, v in result.items()}))
-            if len(self._waiting) >= _FLUSH:
-                self._flush()
-        else:
-            self._log(step, result)
-
-    def after_epoch(self, trainer: Trainer, meter: Any) -> None:
-        """Write what waits."""
-        self._flush()
+        names, found = self._names, {}
+        for name, value in values.items():
+            number = value if value.__class__ is float else _number(value)
+            if number is not None:
+                whole = names.get(name)
+                if whole is None:
+                    whole = names[name] = f"train/{name}"
+                found[whole] = number
+        if found:
+            self._writer.log(found, trainer.position.global_step)
 
     def after_eval(self, trainer: Trainer, meter: Any) -> None:
         """Log the averages."""
@@ -69,31 +67,6 @@ class Metrics(Callback):
     def after_test(self, trainer: Trainer, meter: Any) -> None:
         """Log the averages."""
         self._log_averages(trainer, "test", meter)
-
-    def after_train(self, trainer: Trainer) -> None:
-        """Write what waits."""
-        self._flush()
-
-    def on_exception(self, trainer: Trainer, error: BaseException) -> None:
-        """Write what waits."""
-        self._flush()
-
-    def _log(self, step: int, values: Any) -> None:
-        names, found = self._names, {}
-        for name, value in values.items():
-            number = value if value.__class__ is float else number_of(value)
-            if number is not None:
-                whole = names.get(name)
-                if whole is None:
-                    whole = names[name] = f"train/{name}"
-                found[whole] = number
-        if found and self._writer is not None:
-            self._writer.log(found, step)
-
-    def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for step, values in waiting:
-            self._log(step, values)
 
     def _log_averages(self, trainer: Trainer, which: str, meter: Any) -> None:
         if trainer.experiment is not None and len(meter):
@@ -105,5 +78,23 @@ class Metrics(Callback):
             trainer.experiment.log(found, step=trainer.position.done)
 
 
-def _kept(value: Any) -> Any:
-    return value.detach() if isinstance(value, Tensor) else value
+def _number(value: Any) -> Any:
+    """number_of, with the usual loss first. Of an accelerator's tensor it is a copy, read later: nothing waits for it here."""
+    if value.__class__ is Tensor and value.is_cpu and not value.ndim:
+        number = _TENSOR.item(value)
+        if number.__class__ is float:
+            return number
+    return number_of(value)
+
+
+def metrics_in(result: Any, trainer: Trainer, which: str) -> Meter | Mapping[str, Any] | None:
+    """What train_batch, eval_batch or test_batch returned, as metrics by name: the loss alone is one, too."""
+    if isinstance(result, Meter | Mapping) or result is None:
+        return result
+    if isinstance(result, Tensor):
+        return {"loss": result}
+    raise UsageError(
+        "batch-result",
+        f"{type(trainer).__name__}.{which}_batch returned a {type(result).__name__}.",
+        "Return a Meter, a dict of metrics, the loss, or None.",
+    )

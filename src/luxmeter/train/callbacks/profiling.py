@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 
+from luxmeter import scratch
 from luxmeter.calls import Trace, TraceSettings, trace
-from luxmeter.errors import UsageError
+from luxmeter.errors import UsageError, suggestion
 from luxmeter.train.callbacks.callback import Callback
 
 if TYPE_CHECKING:
@@ -15,45 +17,74 @@ if TYPE_CHECKING:
 
 
 class _Steps(Callback):
-    """Something that is begun before one step and ended after another."""
+    """Something that is begun before one step and ended after another, when the optimizer has stepped.
 
-    priority = 0
+    Steps count from 0, as global_step does. A training that begins inside them, resumed say, has the rest of them measured.
+    """
+
+    priority = 45  # behind Optimization, Metrics, EMAUpdate and LRSchedule: the whole step is measured
 
     def __init__(self, steps: range) -> None:
         if not isinstance(steps, range) or not len(steps) or steps.step != 1 or steps.start < 0:
             raise UsageError("trace-steps", f"{steps!r} names no steps.", "Give such as range(10, 15).")
         self.steps = steps
+        self._first: int | None = None  # that is measured
+        self._last = -1
 
     def before_batch(self, trainer: Trainer, batch: Any) -> None:
         """Begin, if it is the first of the steps."""
-        if trainer.position.global_step == self.steps.start:
+        step = trainer.position.global_step
+        if self._first is None and step in self.steps and self._last < 0:
             self.begin(trainer)
+            self._first = step
 
     def after_batch(self, trainer: Trainer, result: Any) -> None:
         """End, if it is the last of the steps."""
+        if self._first is not None:
+            self._last = trainer.position.global_step
+            if self._last + 1 >= self.steps.stop:
+                self._finish(trainer)
+            else:
+                self.next_step()
 
     def after_train(self, trainer: Trainer) -> None:
-        """End, if the training was shorter."""
-        self.end(trainer)
+        """End, if the training was shorter; say so if it had none of the steps."""
+        self._finish(trainer)
+        if self._last < 0:
+            asked = f"{self.steps.start} to {self.steps.stop - 1}"
+            trainer.logger.warn(f"{type(self).__name__}: none of the steps {asked} was trained on")
+        self._last = -1  # another training may begin inside them
 
     def on_exception(self, trainer: Trainer, error: BaseException) -> None:
         """End."""
-        self.end(trainer)
+        self._finish(trainer)
+        self._last = -1
+
+    def _finish(self, trainer: Trainer) -> None:
+        if self._first is None:
+            return
+        first, self._first = self._first, None
+        # Of a step that failed what there is.
+        self.end(trainer, first, max(first, self._last))
 
     def begin(self, trainer: Trainer) -> None:
         """Begin to measure."""
         raise NotImplementedError
 
-    def end(self, trainer: Trainer) -> None:
-        """End, and keep what was measured; nothing if it was not begun."""
+    def next_step(self) -> None:
+        """A step is over, and not the last."""
+
+    def end(self, trainer: Trainer, first: int, last: int) -> None:
+        """End, and put what was measured into the run."""
         raise NotImplementedError
 
 
 class TraceSteps(_Steps):
-    """The API calls of some steps (lux.trace), into the run: `luxmeter show RUN/trace`."""
+    """The API calls of some steps (lux.trace, with its settings), into the run: `luxmeter show RUN/trace`."""
 
     def __init__(self, steps: range = range(5, 10), **settings: Unpack[TraceSettings]) -> None:
         super().__init__(steps)
+        trace(**settings)  # refuses what it does not know, now and not in the middle of a training
         self.settings = settings
         self._trace: Trace | None = None
 
@@ -62,26 +93,34 @@ class TraceSteps(_Steps):
         self._trace = trace(**self.settings)
         self._trace.start()
 
-    def after_batch(self, trainer: Trainer, result: Any) -> None:
-        """Count the step; stop behind the last."""
-        if self._trace is not None and trainer.position.global_step + 1 >= self.steps.stop:
-            self.end(trainer)
+    def next_step(self) -> None:
+        """Mark it."""
+        if self._trace is not None:
+            self._trace.step()
 
-    def end(self, trainer: Trainer) -> None:
+    def end(self, trainer: Trainer, first: int, last: int) -> None:
         """Stop the trace."""
         if self._trace is not None:
             began, self._trace = self._trace, None
+            began.step()
             began.stop()
-            trainer.logger.info(
-                f"Steps {self.steps.start} to {self.steps.stop - 1} are traced: show RUN/trace"
-            )
+            trainer.logger.info(f"Steps {first} to {last} are traced: luxmeter show {_run(trainer)}/trace")
 
 
 class ProfilerCallback(_Steps):
-    """torch.profiler over some steps; its trace lies in the run as `profile-<step>.json`."""
+    """torch.profiler.profile (with its settings) over some steps; its trace lies in the run as `profile-<first step>.json`."""
 
     def __init__(self, steps: range = range(5, 10), **settings: Any) -> None:
         super().__init__(steps)
+        known = set(inspect.signature(torch.profiler.profile).parameters) - {"schedule", "on_trace_ready"}
+        for name in settings:
+            if name not in known:
+                raise UsageError(
+                    "profiler-setting",
+                    f"ProfilerCallback was given {name!r}, which it does not take.",
+                    suggestion(name, known)
+                    or f"It takes {', '.join(sorted(known))}; which steps, says steps=.",
+                )
         self.settings = settings
         self._profiler: torch.profiler.profile | None = None
 
@@ -90,15 +129,12 @@ class ProfilerCallback(_Steps):
         self._profiler = torch.profiler.profile(**self.settings)
         self._profiler.start()
 
-    def after_batch(self, trainer: Trainer, result: Any) -> None:
-        """Tell it of the step; stop behind the last."""
+    def next_step(self) -> None:
+        """Mark it."""
         if self._profiler is not None:
-            if trainer.position.global_step + 1 >= self.steps.stop:
-                self.end(trainer)
-            else:
-                self._profiler.step()
+            self._profiler.step()
 
-    def end(self, trainer: Trainer) -> None:
+    def end(self, trainer: Trainer, first: int, last: int) -> None:
         """Stop it and put its trace into the run."""
         if self._profiler is None:
             return
@@ -106,10 +142,12 @@ class ProfilerCallback(_Steps):
         began.stop()
         experiment = trainer.experiment
         if experiment is not None and experiment.writer is not None:
-            from luxmeter import scratch
-
             with scratch.folder("profile") as folder:
                 file = folder / "profile.json"
                 began.export_chrome_trace(str(file))
-                kept = experiment.add_file(file, f"profile-{self.steps.start}.json")
-            trainer.logger.info(f"Steps {self.steps.start} to {self.steps.stop - 1} are profiled: {kept}")
+                lies = experiment.add_file(file, f"profile-{first}.json")
+            trainer.logger.info(f"Steps {first} to {last} are profiled: {lies}")
+
+
+def _run(trainer: Trainer) -> str:
+    return (trainer.experiment.id[:5] if trainer.experiment is not None else "") or "RUN"

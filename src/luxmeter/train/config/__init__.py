@@ -1,0 +1,1 @@
+"""Python config files: read, overridden, checked, written out again; plug-ins; templates."""

@@ -1,0 +1,111 @@
+"""The run of a trainer: begun, gone on in from one training to the next, and ended, however that comes."""
+
+from __future__ import annotations
+
+import weakref
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from luxmeter.errors import UsageError
+from luxmeter.experiment import Experiment, Logger, Saver, folder_of
+from luxmeter.train import checkpoints
+from luxmeter.train.failure import explain
+
+if TYPE_CHECKING:
+    from luxmeter.train.trainer import Trainer
+
+_COUNTERS = ("eidx", "idx", "global_step")  # among the parameters, but no choice of anybody
+# The run that goes on between the trainings of its trainer, which itself may be gone.
+_open: tuple[Experiment, Logger, weakref.ref[Trainer]] | None = None
+
+
+def begin(trainer: Trainer, name: str | PathLike[str] | None) -> Experiment:
+    """The trainer's run: the one that goes on, or a new one, named as the last one if no name is given."""
+    global _open
+    state = trainer._training
+    if state.experiment is not None and state.experiment.state == "running":
+        if name is None or name == state.run_name:
+            return state.experiment
+        raise UsageError(
+            "trainer-has-run",
+            f"The run {state.experiment.name!r} of this trainer goes on, so initial_exp({str(name)!r}) begins no other.",
+            "Call initial_exp before train, eval, test and cost; or close() first.",
+        )
+    close_open(but=trainer)
+    state.run_name = state.run_name if name is None else name
+    params = {key: value for key, value in trainer.params.to_dict().items() if key not in _COUNTERS}
+    options = trainer.options
+    experiment = Experiment(
+        _experiment_name(trainer), params, tags=options.tags, quiet=options.quiet
+    ).start_exp()
+    state.experiment = experiment
+    try:
+        trainer.initialise()
+        trainer.logger.add_log_dir(experiment.hold_exp_part("log", [".log"]))
+        folder = experiment.hold_exp_part("save", [".ckpt", ".pth"])
+        state.saver = Saver(folder, max_to_keep=options.max_to_keep)
+        checkpoints.remember(trainer)
+    except BaseException as error:
+        fail(trainer, error)
+        raise
+    _open = experiment, trainer.logger, weakref.ref(trainer)
+    return experiment
+
+
+def _experiment_name(trainer: Trainer) -> str | Path:
+    own, given = trainer.params._exp_name or type(trainer).__name__, trainer._training.run_name
+    if given is None:
+        return own
+    folder = folder_of(given)
+    return str(given) if folder is None else folder / own
+
+
+def end(trainer: Trainer) -> None:
+    """End it as finished, with all that was saved on disk."""
+    state = trainer._training
+    try:
+        if state.saver is not None:
+            state.saver.close()
+    finally:
+        trainer.logger.close()
+        if state.experiment is not None:
+            state.experiment.end_exp()
+
+
+def fail(trainer: Trainer, error: BaseException) -> None:
+    """End it with an error: callbacks hear of it, the run holds all of it, the user's frames are left to be shown."""
+    state = trainer._training
+    if state.experiment is None or state.experiment.state != "running":
+        return  # it has ended with this error already
+    try:
+        for name, hook in zip(
+            state.callbacks.hooks.names["on_exception"], state.callbacks.hooks["on_exception"], strict=True
+        ):
+            try:
+                hook(trainer, error)
+            except Exception as other:  # noqa: BLE001 - the first error is the one that counts
+                error.add_note(f"Then {name}.on_exception failed: {type(other).__name__}: {other}")
+    finally:  # whatever they do, a second Ctrl-C included
+        explain(error, trainer)
+        try:
+            if state.saver is not None:
+                state.saver.close()
+        except Exception as other:  # noqa: BLE001
+            error.add_note(str(other))
+        finally:
+            trainer.logger.close()
+            state.experiment.end_exp(error)
+
+
+def close_open(but: Trainer | None = None) -> None:
+    """End the run that goes on between the trainings of another trainer."""
+    global _open
+    if _open is None:
+        return
+    experiment, logger, reference = _open
+    trainer = reference()
+    if trainer is None or (trainer is not but and not trainer._training.busy):
+        _open = None
+        logger.close()
+        experiment.end_exp()

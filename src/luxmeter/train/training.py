@@ -1,0 +1,143 @@
+"""A training that goes on: where it stands, what ends it, and the batches that are left of its epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+import torch
+
+from luxmeter.errors import UsageError
+from luxmeter.experiment import AvgMeter, Experiment, Saver, get_rng_state, set_rng_state
+from luxmeter.train import checkpoints, parts
+from luxmeter.train.callbacks.callback import Callbacks
+from luxmeter.train.data import DataBundle, described, moved
+from luxmeter.train.options import TrainerOptions
+from luxmeter.train.position import Pace, Phase, Position
+
+
+@dataclass
+class Training:
+    """What belongs to the loop, not to the user's subclass."""
+
+    options: TrainerOptions
+    position: Position
+    callbacks: Callbacks = field(default_factory=Callbacks)
+    data: DataBundle = field(default_factory=DataBundle)
+    meter: AvgMeter = field(default_factory=AvgMeter)
+    meters: dict[str, AvgMeter] = field(default_factory=lambda: {"eval": AvgMeter(), "test": AvgMeter()})
+    pace: Pace = field(default_factory=Pace)
+    run_name: str | PathLike[str] | None = None
+    experiment: Experiment | None = None
+    saver: Saver | None = None
+    epochs: int | None = None
+    steps: int | None = None
+    skip: int = 0  # batches that a resumed epoch has behind it, of a loader that knows no position
+    epoch_random: Any = None  # the random state that such an epoch began with
+    random: Any = None  # that of a checkpoint: put back when nothing but batches draws any more
+    initialised: bool = False
+    busy: bool = False
+    reading: bool = False  # the training data: between two batches, too
+    stop: bool = False
+    stop_epoch: bool = False
+    interrupted: bool = False
+    between_batches: bool = False  # when it was
+    told: set[str] = field(default_factory=set)
+    contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)
+
+    def is_over(self) -> bool:
+        """Whether nothing is left to train."""
+        at = self.position
+        if self.steps is not None and at.global_step >= self.steps:
+            return True
+        return self.stop or (self.epochs is not None and at.eidx > self.epochs)
+
+    def ends_epoch(self) -> bool:
+        """Asked after each batch: whether the epoch ends here, before its data does."""
+        if self.interrupted:
+            self.interrupt_if_asked()
+        if self.stop or (self.steps is not None and self.position.global_step >= self.steps):
+            self.position.cut = True
+            return True
+        if self.stop_epoch:
+            self.stop_epoch = False
+            leave = getattr(self.data["train"], "next_epoch", None)
+            if leave is not None:
+                leave()
+            return True
+        return False
+
+    def interrupt_if_asked(self) -> None:
+        """Where a checkpoint can go on: if Ctrl-C came, end as it says."""
+        if self.interrupted:
+            self.between_batches = True
+            raise KeyboardInterrupt
+
+    def batches(self, which: str, device: torch.device) -> Generator[Any]:
+        """The batches of an epoch, on the device; for a resumed epoch, those that are left. To be closed when it is left."""
+        source: Iterable[Any] = self.data[which]
+        if which == "train":
+            return self._train_batches(source, device)
+        is_trainings = source is self.data.made().get("train")
+        if is_trainings and self.reading and isinstance(source, parts.HasState):
+            raise UsageError(
+                "data-shared",
+                f"The {which} data is the very loader that the training reads at this moment.",
+                f"Register a loader of its own: self.regist_databundler({which}=DataLoader(...)).",
+            )
+        is_inside = is_trainings and self.position.idx and self.position.phase is Phase.BATCHES
+        return self._eval_batches(which, source, device, goes_back=bool(is_inside))
+
+    def _eval_batches(
+        self, which: str, source: Any, device: torch.device, *, goes_back: bool
+    ) -> Generator[Any]:
+        """All of them. Afterwards the loader stands behind them; before them if they were left, or `goes_back`."""
+        before = source.state_dict() if isinstance(source, parts.HasState) else None
+        is_empty = is_left = True
+        try:
+            for batch in moved(source, device):
+                is_empty = False
+                yield batch
+            is_left = False
+        finally:
+            if before is not None and (is_left or goes_back):
+                source.load_state_dict(before)
+        if is_empty:
+            raise _no_batch(which, source)
+
+    def _train_batches(self, source: Iterable[Any], device: torch.device) -> Generator[Any]:
+        if self.random is not None:
+            set_rng_state(self.random)
+            self.random = None
+        is_empty = not self.position.idx
+        if self.skip:
+            batches: Iterable[Any] = checkpoints.replayed(source, self)
+        else:
+            batches = source
+            if not isinstance(source, parts.HasState):  # its order is drawn here: to come to it again
+                self.epoch_random = get_rng_state()
+        self.reading = True
+        try:
+            for batch in moved(batches, device):
+                is_empty = False
+                yield batch
+        except Exception:
+            self.interrupt_if_asked()  # workers that were started afresh die of it
+            raise
+        finally:
+            self.reading = False
+        if is_empty:
+            raise _no_batch("train", source)
+
+
+def _no_batch(which: str, source: Any) -> UsageError:
+    return UsageError(
+        "loader-empty",
+        f"The {which} data, {described(source)}, gave no batch.",
+        "It can be gone through only once: give what can be gone through anew, or a function that makes it."
+        if isinstance(source, Iterator)
+        else "Check the dataset, the sampler, batch_size and drop_last.",
+    )

@@ -1,0 +1,63 @@
+"""`luxmeter eval`: a kept run evaluated, with the weights of one of its checkpoints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(name="eval", epilog="Example: luxmeter eval latest --on test --checkpoint best")
+    def evaluate(
+        run: str = typer.Argument(help="The run of a Trainer: id, name, tag, latest~1 or path."),
+        on: str = typer.Option("eval", "--on", help="Which data: eval or test."),
+        checkpoint: str = typer.Option(
+            "latest", "--checkpoint", help="latest, best, that of a step (120), or a file."
+        ),
+        keep: bool = typer.Option(True, "--keep/--no-keep", help="Put the result into the run: RUN/eval."),
+        link: list[str] = typer.Option(
+            [], "--link", help="A path of the project, such as data, to link beside the code."
+        ),
+        folder: Path | None = typer.Option(
+            None, "--folder", help="Put the code here and keep it; else a temporary folder."
+        ),
+        python: str = typer.Option("", help="Another interpreter than this one."),
+        quiet: bool = typer.Option(False, "--quiet", "-q", help="Without the program's own output."),
+        as_json: bool = typer.Option(False, "--json", help="For machines."),
+    ) -> None:
+        """Evaluate a kept run, with the code that it captured: its program runs up to the training and evaluates instead.
+
+        Nothing is trained and no run is made. A Trainer that gives regist_databundler functions makes the data at hand alone.
+        """
+        from luxmeter.experiment import find_run
+        from luxmeter.render import one_line, print_json
+        from luxmeter.torch_extra import require_torch
+        from luxmeter.train import evaluate_run
+
+        require_torch("luxmeter eval")
+        found = find_run(run)
+        sys.stderr.write(
+            f"luxmeter: evaluating {found.id} ({one_line(found.name)}) with the code that it captured\n"
+        )
+        made = evaluate_run(
+            found,
+            on=on,
+            checkpoint=checkpoint,
+            keep=keep,
+            links=link,
+            folder=folder,
+            python=python,
+            quiet=quiet or as_json,
+        )
+        for note in made.notes:
+            sys.stderr.write(f"luxmeter: note: {one_line(note)}\n")
+        if keep:
+            sys.stderr.write(f"luxmeter: put into {found.id}/eval\n")
+        if as_json:
+            print_json(made.to_dict())
+        else:
+            made.show()

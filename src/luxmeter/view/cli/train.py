@@ -1,0 +1,106 @@
+"""`luxmeter train`: train what a config says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand
+
+from luxmeter.errors import LuxmeterError
+
+if TYPE_CHECKING:
+    from luxmeter.train import PyConfig
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(
+        cls=_Command,
+        epilog="Example: luxmeter new config; luxmeter train config.py epoch=2 optimizer.lr=0.05; "
+        "go on: luxmeter train config.py epoch=4 --resume",
+    )
+    def train(
+        config: Path = typer.Argument(help="A Python config file; of a kept run: RUN/files/config.py."),
+        override: list[str] | None = typer.Argument(
+            None, metavar="KEY=VALUE", help="Other values for keys of the config; +KEY=VALUE adds one."
+        ),
+        name: str = typer.Option("", "--name", help="The run's name; else the config's."),
+        resume: str = typer.Option(
+            "",
+            "--resume",
+            metavar="[=RUN]",
+            help="Go on from the latest checkpoint of the last run of this name, of RUN, or from a file.",
+        ),
+        debug: bool = typer.Option(
+            False, "--debug", help="For breakpoint(): no workers read data, and errors are shown whole."
+        ),
+        dry_run: bool = typer.Option(
+            False, "--dry-run", help="Check the config and print it as resolved; build and train nothing."
+        ),
+    ) -> None:
+        """Train what a config says, in one process: a run is made, trained, evaluated and kept, the config with it.
+
+        Values are typed by what they replace, and what is derived from them in the config follows.
+        """
+        from luxmeter.train import PyConfig, importable, load_plugins, project_of, train_config
+
+        project = project_of(config)
+        with importable(project):
+            try:
+                load_plugins(project)
+                read = PyConfig.fromfile(config, override or ())
+                if dry_run:
+                    _show(read)
+                    return
+                train_config(read, name=name or None, resume=resume == _LAST or resume or False, debug=debug)
+            except KeyboardInterrupt:
+                raise SystemExit(130) from None  # the Trainer has said what it saved
+            except LuxmeterError:
+                if debug:
+                    raise _shown() from None
+                raise
+            except Exception:  # noqa: BLE001 - of the user's code
+                raise _shown(whole=debug) from None
+
+
+_LAST = "the last run of this name"
+
+
+class _Command(TyperCommand):
+    """Takes `--resume` without a value, too, and `--key=value` for `key=value`, as Params do."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As ever, with these spelled out."""
+        own = [text for one in self.params for text in one.opts]
+        said = [f"--resume={_LAST}" if word == "--resume" else word for word in args]
+        return super().parse_args(
+            ctx,
+            [
+                w[2:] if w.startswith("--") and "=" in w and w.partition("=")[0] not in own else w
+                for w in said
+            ],
+        )
+
+
+def _show(config: PyConfig) -> None:
+    config.check()
+    sys.stdout.write(config.dump())
+
+
+def _shown(*, whole: bool = True) -> SystemExit:
+    """Print the error that is at hand, the user's frames alone unless `whole`; what to end with."""
+    import traceback
+
+    error = sys.exc_info()[1]
+    assert error is not None
+    if not whole:
+        from luxmeter.train import users_frames
+
+        error = error.with_traceback(users_frames(error.__traceback__, ""))
+    sys.stdout.flush()
+    traceback.print_exception(error)
+    return SystemExit(1)

@@ -68,11 +68,12 @@ def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_d
         **{f"data.{name}": loader for name, loader in _loaders(trainer.data).items()},
         **{f"callback.{name}": callback for name, callback in trainer.callbacks.stateful().items()},
     }
+    position = at.state_dict(epoch_done=epoch_done)
     loop = {
-        "position": at.state_dict(epoch_done=epoch_done),
+        "position": position,
         "meter": trainer.meter.state_dict() if not epoch_done else None,
         "rhythm": trainer.callbacks.rhythm(),
-        "epoch_random": training.epoch_random,
+        "epoch_random": training.epoch_random if position["idx"] else None,  # an epoch that begins draws anew
     }
     return trainer.saver.save_state(
         at.done,

@@ -39,6 +39,9 @@ class Resumed:
         return self.path is not None
 
 
+_PLAIN = frozenset((int, float, str, bool, type(None)))
+
+
 def collect(step: int, parts: Mapping[str, Any], *, random: Any, gradients: bool) -> dict[str, Any]:
     """One state of all parts. Nothing is copied: the Saver does that."""
     saved = {name: _state_of(part, name) for name, part in _with_manager(parts, random).items()}
@@ -95,7 +98,7 @@ def module_storages(part: Any) -> frozenset[int]:
     if isinstance(part, Mapping):
         part = list(part.values())
     if isinstance(part, list | tuple):
-        return frozenset().union(*map(module_storages, part))
+        return frozenset() if _is_plain(part) else frozenset().union(*map(module_storages, part))
     return frozenset(storages_of(part)) if isinstance(part, torch.nn.Module) else frozenset()
 
 
@@ -120,9 +123,14 @@ def _is_module(part: Any) -> bool:
     return isinstance(part, torch.nn.Module)
 
 
+def _is_plain(several: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether nothing in it has to be looked into: seen at once of a random state's hundreds of numbers."""
+    return _PLAIN.issuperset(map(type, several))
+
+
 def _holds_state(part: Any) -> bool:
     if isinstance(part, list | tuple):
-        return any(_holds_state(inner) for inner in part)
+        return not _is_plain(part) and any(_holds_state(inner) for inner in part)
     if isinstance(part, dict):
         return any(_holds_state(inner) for inner in part.values())
     return _has_state(part) or is_generator(part) or isinstance(part, Sampler | DataLoader)

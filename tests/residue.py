@@ -23,6 +23,7 @@ THREADS = {
     "tqdm_monitor": "tqdm starts it once in a process, for all bars to come",
     "pymp-*": "multiprocessing's own",
     "QueueFeederThread": "ends with its queue",
+    "Thread-* (_read_thread)": "of torch 2.8: listens to the processes that Inductor compiles in, which stay",
 }
 # What others put in the place of something for good: name -> whose it may be, why.
 PATCHES = {
@@ -83,8 +84,18 @@ def empty(folder: Path) -> None:
 
 def _left(folder: Path) -> list[Path]:
     return sorted(
-        p for p in folder.iterdir() if not any(fnmatch.fnmatch(p.name, known) for known in TEMPORARY)
+        path
+        for path in folder.iterdir()
+        if not any(fnmatch.fnmatch(path.name, known) for known in TEMPORARY)
+        and not _is_of_remote_modules(path)
     )
+
+
+def _is_of_remote_modules(path: Path) -> bool:
+    """What torch.distributed of 2.8 makes when it is imported: a process that is killed leaves it."""
+    return path.is_dir() and {inner.name for inner in path.iterdir()} - {"__pycache__"} == {
+        "_remote_module_non_scriptable.py"
+    }
 
 
 def _of_inductor() -> set[threading.Thread]:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from luxmeter import stats
@@ -123,6 +123,7 @@ def test_false_discovery_known_values() -> None:
     assert stats.false_discovery([]) == []
 
 
+@example([1.0, 1.0, 1.0, 1.0, 3.4, 3.4])
 @given(times)
 def test_interval_holds_its_estimate_and_lies_in_the_data(values: list[float]) -> None:
     interval = stats.median_interval(values)

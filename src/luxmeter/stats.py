@@ -67,8 +67,9 @@ def median_interval(values: Values, *, confidence: float = 0.95) -> Interval:
     rank, share, coverage = _median_ranks(n, confidence)
     low, high = x[rank], x[n - 1 - rank]
     if share > 0:
-        low = share * x[rank + 1] + (1 - share) * low
-        high = share * x[n - 2 - rank] + (1 - share) * high
+        # Clipped: of two equal values the sum may be a last bit more.
+        low = np.clip(share * x[rank + 1] + (1 - share) * low, low, x[rank + 1])
+        high = np.clip(share * x[n - 2 - rank] + (1 - share) * high, x[n - 2 - rank], high)
     return Interval(float(np.median(x)), float(low), float(high), coverage)
 
 

@@ -160,6 +160,20 @@ def test_a_part_is_as_if_nothing_else_had_been_recorded(saved: TraceResult) -> N
     assert export.frame(saved, window=Window()).equals(frame)
 
 
+def test_a_window_begins_with_a_call_whatever_its_nanosecond(saved: TraceResult) -> None:
+    """Not every number of nanoseconds comes back from seconds: 16723301 / 1e9 * 1e9 is a bit more."""
+    odd = next(ns for ns in range(16_723_000, 16_724_000) if ns / 1e9 * 1e9 > ns)
+    events = dict(saved.recording.events)
+    events["start_ns"] = events["start_ns"].copy()
+    last = int(np.argmax(events["start_ns"]))
+    events["start_ns"][last] = events["start_ns"].min() + odd
+    events["start_ns"][events["start_ns"] > events["start_ns"][last]] = events["start_ns"][last] - 1
+    made = copy.copy(saved)
+    made.__dict__["recording"] = dataclasses.replace(saved.recording, events=events)
+    assert len(export.frame(made, window=Window(start_s=odd / 1e9))) == 1
+    assert len(export.frame(made, window=Window(end_s=odd / 1e9))) == len(export.frame(made)) - 1
+
+
 def test_callers_come_before_what_they_call_in_one_tick_of_the_clock(saved: TraceResult) -> None:
     made = copy.copy(saved)
     events = {**saved.recording.events, "start_ns": np.zeros_like(saved.recording.events["start_ns"])}

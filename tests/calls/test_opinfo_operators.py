@@ -72,9 +72,13 @@ def samples(op: Any, dtype: torch.dtype, most: int) -> list[Any]:
     grad = op.supports_autograd and (dtype.is_floating_point or dtype.is_complex)
     set_rng_seed(1234)
     given, found = iter(op.sample_inputs_func(op, "cpu", dtype, grad)), []
-    while len(found) < most and (one := next(given, None)) is not None:
-        found.append(one)
-        set_rng_seed(1234)
+    try:
+        while len(found) < most and (one := next(given, None)) is not None:
+            found.append(one)
+            set_rng_seed(1234)
+    except RuntimeError as error:
+        if "NVIDIA driver" not in str(error):  # some ask what the GPU can do, in a CUDA build without one
+            raise
     return found
 
 

@@ -367,6 +367,7 @@ def test_only_what_cannot_draw_is_not_seeded() -> None:
         return batches
 
     shaken = Shaken(torch.zeros(11))
-    assert read(shaken) == read(shaken, num_workers=1) == read(Subset(shaken, range(11)))
+    worker = {"num_workers": 1, "multiprocessing_context": "fork"}  # neither class nor lambda can be pickled
+    assert read(shaken) == read(shaken, **worker) == read(Subset(shaken, range(11)))
     noisy = {"collate_fn": lambda samples: torch.rand(len(samples))}
-    assert read(TENSORS, **noisy) == read(TENSORS, num_workers=1, **noisy)
+    assert read(TENSORS, **noisy) == read(TENSORS, **worker, **noisy)

@@ -76,9 +76,13 @@ def to_batch(chunks: Sequence[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=EVENT_SCHEMA)
 
 
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}  # what Arrow calls otherwise
+
+
 def numbers_of(column: pa.Array) -> np.ndarray[Any, Any]:
-    """A column of events without a gap as numpy sees it; to_numpy() would import pandas."""
-    found: np.ndarray[Any, Any] = np.frombuffer(column.buffers()[1], column.type.to_pandas_dtype())
+    """A column of events without a gap as numpy sees it; what pyarrow has for that may import pandas, if there is one."""
+    kind = str(column.type)
+    found: np.ndarray[Any, Any] = np.frombuffer(column.buffers()[1], _FLOATS.get(kind, kind))
     return found[column.offset : column.offset + len(column)]
 
 

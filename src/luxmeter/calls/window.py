@@ -65,9 +65,9 @@ def in_window(result: TraceResult, window: Window | None) -> TraceResult:
     since = events["start_ns"] - first_ns(result)
     keep = mine.copy()
     if window.start_s is not None:
-        keep &= since >= window.start_s * 1e9
+        keep &= since >= np.rint(window.start_s * 1e9)  # to the clock's tick: seconds may be a bit off
     if window.end_s is not None:
-        keep &= since < window.end_s * 1e9
+        keep &= since < np.rint(window.end_s * 1e9)
     if mine.any() and not keep.any():
         raise UsageError(
             "empty-window",

@@ -16,7 +16,6 @@ import contextlib
 import csv
 import gc
 import io
-import json
 import logging
 import os
 import shutil
@@ -28,6 +27,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from paired_ratios import report
 
 GOAL = 1.03
 BATCH = 32
@@ -96,8 +97,8 @@ def bare(folder: Path, epochs: int) -> float:
     return time.perf_counter() - start
 
 
-def luxmeter(folder: Path, epochs: int, *, own_loader: bool = False) -> float:
-    """Everything that is on by itself: meters, metrics, log, checkpoints, output, code, Control."""
+def luxmeter(folder: Path, epochs: int, *, own_loader: bool = True) -> float:
+    """Everything that is on by itself: meters, metrics, log, checkpoints, output, code, Control; and lux.DataLoader."""
     from torch.nn.functional import cross_entropy
 
     import luxmeter as lux
@@ -113,19 +114,25 @@ def luxmeter(folder: Path, epochs: int, *, own_loader: bool = False) -> float:
             xs, ys = batch_data
             return cross_entropy(self.model(xs), ys)
 
+    class Start(lux.Callback):
+        at = 0.0
+
+        def before_train(self, trainer: lux.Trainer) -> None:
+            self.at = first_step()
+
     os.environ["LUXMETER_HOME"] = str(folder / "lab")
     trainer = Digits({"epoch": epochs})
     trainer.initial_exp(str(folder / "experiment"))
-    start = first_step()
+    start = Start().hook(trainer)
     trainer.train()
-    took = time.perf_counter() - start
+    took = time.perf_counter() - start.at
     trainer.close()
     return took
 
 
-def luxmeter_own_loader(folder: Path, epochs: int) -> float:
-    """With lux.DataLoader, which knows its position, in place of torch's."""
-    return luxmeter(folder, epochs, own_loader=True)
+def luxmeter_torch_loader(folder: Path, epochs: int) -> float:
+    """With torch's DataLoader, as in the bare loop: what is left is the Trainer itself."""
+    return luxmeter(folder, epochs, own_loader=False)
 
 
 def lightning(folder: Path, epochs: int) -> float:
@@ -245,7 +252,7 @@ CONTENDERS: dict[str, Timed] = {
     "bare": bare,
     "bare again": bare,
     "luxmeter": luxmeter,
-    "luxmeter DataLoader": luxmeter_own_loader,
+    "luxmeter, torch's loader": luxmeter_torch_loader,
     "ignite": ignite,
     "ignite alone": ignite_alone,
     "accelerate": accelerate,
@@ -279,7 +286,9 @@ def main() -> None:
     torch.set_num_threads(1)
     names = ["bare", *(name for name in options.systems if name != "bare")]
     times = rounds(names, options.rounds, options.epochs)
-    good = report(times, options.rounds, options.epochs)
+    steps = options.epochs * (1797 // BATCH)
+    title = f"MLP on digits, {steps} steps in each of {options.rounds} rounds, 1 thread"
+    good = report(title, times, steps=steps, goal=GOAL)
     if options.starts:
         starts([name for name in names if " " not in name], options.starts)
     sys.exit(int(options.check and not good))
@@ -290,6 +299,7 @@ def in_a_folder_of_its_own() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for source in (
             Path(__file__),
+            Path(__file__).with_name("paired_ratios.py"),
             Path(__file__).parent.parent / "tests" / "peers" / "cpu_torchvision.py",
         ):
             shutil.copy(source, folder)
@@ -314,32 +324,6 @@ def rounds(names: list[str], count: int, epochs: int) -> dict[str, list[float]]:
     return times
 
 
-def report(times: dict[str, list[float]], count: int, epochs: int) -> bool:
-    """The table, and whether the goal is met."""
-    from luxmeter.stats import median_interval
-
-    steps = epochs * (1797 // BATCH)
-    print(
-        f"MLP on digits, {steps} steps in each of {count} rounds, 1 thread: medians, and the interval of the paired ratio"
-    )
-    rows = {}
-    for name, taken in times.items():
-        ratio = median_interval([own / base for own, base in zip(taken, times["bare"], strict=True)])
-        step_us = sorted(taken)[len(taken) // 2] / steps * 1e6
-        rows[name] = {"step_us": step_us, "ratio": ratio.estimate, "low": ratio.low, "high": ratio.high}
-        if name != "bare":
-            print(
-                f"  {name:18} {step_us:8.1f} us a step   {ratio.estimate:.3f}x of bare (95 %: {ratio.low:.3f} to {ratio.high:.3f})"
-            )
-        else:
-            print(f"  {name:18} {step_us:8.1f} us a step")
-    good = "luxmeter" not in rows or rows["luxmeter"]["high"] <= GOAL
-    if "luxmeter" in rows:
-        print(f"upper end of luxmeter's interval: {rows['luxmeter']['high']:.3f} (goal: at most {GOAL})")
-    print(json.dumps({"rows": rows, "goal": GOAL, "met": good}))
-    return good
-
-
 def starts(names: list[str], count: int) -> None:
     """From the start of Python to the first step, each in a process of its own, in turns."""
     taken: dict[str, list[float]] = {name: [] for name in names}
@@ -357,7 +341,7 @@ def starts(names: list[str], count: int) -> None:
     print(f"from `python train.py` to the first step, medians of {count}:")
     for name, seconds in taken.items():
         middle, base = (sorted(found)[count // 2] for found in (seconds, taken["bare"]))
-        print(f"  {name:18} {middle:6.2f} s   {middle / base:.2f}x of bare")
+        print(f"  {name:24} {middle:6.2f} s   {middle / base:.2f}x of bare")
 
 
 def first_step() -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import postgres_server
 import residue
 from luxmeter import scratch
 from luxmeter.errors import forget_warnings
@@ -57,6 +58,14 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="lt-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[postgres_server.PostgresServer]:
+    """A PostgreSQL server for all tests of this process; started when the first one asks."""
+    server = postgres_server.start()
+    yield server
+    server.end()
 
 
 @pytest.fixture(autouse=True)

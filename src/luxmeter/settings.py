@@ -23,6 +23,7 @@ LAB_FILE = "lab.json"
 SETTINGS_FILE = "settings.json"
 SCOPES = ("global", "local")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/\s]*(?=@)|(?<=[?&]password=)[^&\s]*")
 
 # The names Luxmeter itself reads, with their defaults; any other name is the user's own.
 KNOWN: dict[str, tuple[Any, str]] = {
@@ -111,6 +112,17 @@ class Settings(Mapping[str, Any]):
             suggestion(name, self) or f"Set it with: luxmeter config --global {name} VALUE",
         )
 
+    def of_lab(self, name: str, lab_folder: Path) -> Any:
+        """A known variable as it holds for the lab in a folder, wherever the program stands."""
+        from_environment = os.environ.get(environment_name(name))
+        if from_environment is not None:
+            return parse(from_environment)
+        for file in (lab_folder / SETTINGS_FILE, self.glob_fn):
+            values = read_json(file, {})
+            if name in values:
+                return values[name]
+        return KNOWN[name][0]
+
     def of_user(self, name: str) -> Any:
         """A known variable by the user's own word: environment or global. A lab's settings may come from elsewhere."""
         from_environment = os.environ.get(environment_name(name))
@@ -161,7 +173,7 @@ class Settings(Mapping[str, Any]):
         if local:
             listed.update(self.scope("local"))
         for name, value in listed.items():
-            sys.stdout.write(f"{name} = {show(value)}\n")
+            sys.stdout.write(f"{name} = {without_password(show(value))}\n")
         return listed
 
     def _file(self, scope: str) -> Path:
@@ -190,6 +202,11 @@ class Settings(Mapping[str, Any]):
 def environment_name(name: str) -> str:
     """The environment variable that overrides setting `name`: `store.url` -> `LUXMETER_STORE_URL`."""
     return "LUXMETER_" + re.sub(r"[^A-Za-z0-9]", "_", name).upper()
+
+
+def without_password(text: str) -> str:
+    """The text with `***` for the password of a URL in it: it may be shown."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}:***" if found[1] is not None else "***", text)
 
 
 globs = Settings()

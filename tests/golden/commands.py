@@ -61,6 +61,8 @@ CASES: dict[str, list[str]] = {
     "control": ["control base0", "control base0 pause", "control base0 set lr=0.1 --json", "control nothing", "control base0 dance"],
     "eval": ["eval base0", "eval broke --on nothing", "eval nothing"],
     "train": ["train nothing.py", "new config small.py", "cat small.py", "new config small.py", "train small.py no_such_key=1"],
+    "queue": ["queue list", "queue list --json", "queue cancel 3", "queue wait", "queue log 1", "queue add nothing.py", "queue list --state x"],
+    "sweep": ["sweep nothing.py --grid lr=1", "sweep --grid lr=0.1,0.2 nothing.py", "sweep --search 3 --grid lr=1 train.py"],
     "new": ["new project 'no name'", "new project points", "cat points/pyproject.toml", "new project points"],
     # -- traces and operators -----------------------------------------------------------------------------------------
     "trace-from": ["trace --from trace-a", *(f"trace --from trace-a --by {by}" for by in ("signature", "module", "section", "thread", "rank")),

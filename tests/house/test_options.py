@@ -20,6 +20,7 @@ from luxmeter.operators.mini import bench_model
 from luxmeter.operators.options import BenchOptions, BenchSettings
 from luxmeter.options import at_least, checked_options, declared, option
 from luxmeter.train.options import TrainerOptions, TrainerSettings
+from luxmeter.train.queue.options import SweepOptions
 from luxmeter.view.cli import build_app
 from luxmeter.view.notebook import BY, _options, load_ipython_extension
 from luxmeter.view.startup import Request, read_request
@@ -33,6 +34,7 @@ TWINS = {
 }
 COMMANDS = {
     "trace": Request, "run": ExperimentOptions, "bench": BenchOptions, "rerun": RerunOptions, "reproduce": RerunOptions,
+    "sweep": SweepOptions,
 }  # fmt: skip
 
 

@@ -213,7 +213,7 @@ FAULTY = """
 def test_the_fixture_of_all_tests_finds_what_they_leave(pytester: pytest.Pytester) -> None:
     """The conftest.py of tests/ itself, over tests that leave something."""
     here = Path(__file__).parent.parent
-    for name in ("conftest.py", "residue.py"):
+    for name in ("conftest.py", "residue.py", "postgres_server.py"):
         pytester.makepyfile(**{name.removesuffix(".py"): (here / name).read_text(encoding="utf-8")})
     pytester.makepyfile(test_faulty=textwrap.dedent(FAULTY))
     result: Any = pytester.runpytest_subprocess(

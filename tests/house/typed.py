@@ -11,7 +11,7 @@ from typing import Any
 
 # What may give back anything, since only the caller knows what it is -> why. Everything else says its type.
 ANYTHING = {
-    **dict.fromkeys(("Settings.__getitem__", "Settings.of_user"), "a setting's type is that of its value"),
+    **dict.fromkeys(("Settings.__getitem__", "Settings.of_user", "Settings.of_lab"), "a setting's type is that of its value"),
     **dict.fromkeys(
         (*(f"BaseParams.{name}" for name in ("__getattr__", "__getitem__", "get", "default", "choice", "arange")),
          "BaseParams.lambda_bound"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from luxmeter.store import Lab
+
+in_both_databases = pytest.mark.parametrize("lab", ["sqlite", "postgresql"], indirect=True)
 
 FILTERS = [
     "",

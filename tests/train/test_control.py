@@ -546,17 +546,7 @@ def test_a_run_that_is_gone_stops_nothing(tmp_path: Path) -> None:
     assert any("cannot be controlled" in line for line in blocked.lines) and len(blocked.losses) == 6
 
 
-def test_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[Path] = []
-    monkeypatch.setattr(control, "world_size", lambda: 2)
-    plan = {
-        1: lambda t: answers.extend(
-            put(t, {"what": what}, f"{what}.json") for what in ("stop", "pause", "status", "checkpoint")
-        )
-    }
-    trainer = trained(plan, {"epoch": 1})
-    assert [told(file)["done"] for file in answers] == [False, False, True, True]
-    assert "2 ranks" in told(answers[0])["text"] and len(trainer.losses) == 6
+def test_other_ranks_than_the_first_do_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "is_main", lambda: False)
     other = trained({}, {"epoch": 1})
     assert not (other.run.folder / "control").exists()

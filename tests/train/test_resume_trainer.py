@@ -146,6 +146,19 @@ def test_schedules_and_early_ends() -> None:
         assert same(weights(stopped_at(step, Scheduled, {})), weights(uninterrupted(Scheduled, {}))), step
 
 
+def test_torchs_scheduler_at_an_epochs_end(recwarn: pytest.WarningsRecorder) -> None:
+    """The optimizer's steps were those of another process: torch need not miss them."""
+
+    class Steps(Small):
+        def initial_trainer(self, params: Any) -> None:
+            super().initial_trainer(params)
+            self.scheduler = torch.optim.lr_scheduler.StepLR(self.optim, 1, gamma=0.5)
+
+    options: dict[str, Any] = {"schedule": "epoch"}
+    assert same(weights(stopped_at(6, Steps, options)), weights(uninterrupted(Steps, options)))
+    assert not [str(one.message) for one in recwarn if "lr_scheduler" in str(one.message)]
+
+
 def test_the_same_trainer_goes_on() -> None:
     whole = uninterrupted(Small, {})
     for kind in (Small, type("Torchs", (Small,), {"loader": torch.utils.data.DataLoader})):

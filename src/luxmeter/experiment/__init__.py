@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 from luxmeter.doors import door
 
 if TYPE_CHECKING:
+    from luxmeter.experiment.capture.project_code import ProjectCode as ProjectCode
+    from luxmeter.experiment.capture.project_code import drop_project as drop_project
+    from luxmeter.experiment.capture.project_code import keep_project as keep_project
+    from luxmeter.experiment.capture.project_code import lay_out as lay_out
+    from luxmeter.experiment.capture.project_code import stored_names as stored_names
+    from luxmeter.experiment.capture.project_code import stored_project as stored_project
     from luxmeter.experiment.capture.redaction import hide_params as hide_params
     from luxmeter.experiment.capture.snapshot import forget_refs as forget_refs
     from luxmeter.experiment.capture.snapshot import snapshot_refs as snapshot_refs
     from luxmeter.experiment.capture.started import program_follows as program_follows
+    from luxmeter.experiment.capture.system_metrics import gpu_memory as gpu_memory
     from luxmeter.experiment.checkpoint.folder import file_name as file_name
     from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
     from luxmeter.experiment.checkpoint.saver import Loaded as Loaded
@@ -36,6 +43,8 @@ if TYPE_CHECKING:
     from luxmeter.experiment.compare.repeats import find_repeats as find_repeats
     from luxmeter.experiment.compare.repeats import group_runs as group_runs
     from luxmeter.experiment.data.loader import DataLoader as DataLoader
+    from luxmeter.experiment.data.shard import Shard as Shard
+    from luxmeter.experiment.data.shard import ShardedBatches as ShardedBatches
     from luxmeter.experiment.experiment import Experiment as Experiment
     from luxmeter.experiment.experiment import plain_params as plain_params
     from luxmeter.experiment.folder import folder_of as folder_of
@@ -64,18 +73,24 @@ if TYPE_CHECKING:
     from luxmeter.experiment.reproduce.arguments import changed_arguments as changed_arguments
     from luxmeter.experiment.reproduce.arguments import split_changes as split_changes
     from luxmeter.experiment.reproduce.arguments import was_taken as was_taken
+    from luxmeter.experiment.reproduce.handover import LaidOut as LaidOut
+    from luxmeter.experiment.reproduce.handover import Order as Order
     from luxmeter.experiment.reproduce.handover import job_given as job_given
+    from luxmeter.experiment.reproduce.handover import write_order as write_order
     from luxmeter.experiment.reproduce.match import Reproduction as Reproduction
     from luxmeter.experiment.reproduce.match import code_differs as code_differs
     from luxmeter.experiment.reproduce.match import match_runs as match_runs
     from luxmeter.experiment.reproduce.rerun import Rerun as Rerun
+    from luxmeter.experiment.reproduce.rerun import program_variables as program_variables
     from luxmeter.experiment.reproduce.rerun import start_for_job as start_for_job
     from luxmeter.experiment.reproduce.rerun import start_rerun as start_rerun
     from luxmeter.experiment.reproduce.rollback import roll_back as roll_back
     from luxmeter.experiment.running import offer_experiment as offer_experiment
     from luxmeter.experiment.running import program_ended as program_ended
     from luxmeter.experiment.seed.rng_state import get_rng_state as get_rng_state
+    from luxmeter.experiment.seed.rng_state import seed_everything as seed_everything
     from luxmeter.experiment.seed.rng_state import set_rng_state as set_rng_state
+    from luxmeter.experiment.seed.rng_state import stable_seed as stable_seed
     from luxmeter.experiment.seed.seed import RndManager as RndManager
     from luxmeter.experiment.seed.seed import random as random
     from luxmeter.experiment.transfer.archive import export_run as export_run
@@ -89,10 +104,17 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = door(
     __name__,
     {
+        "ProjectCode": "capture.project_code",
+        "drop_project": "capture.project_code",
+        "keep_project": "capture.project_code",
+        "stored_names": "capture.project_code",
+        "stored_project": "capture.project_code",
+        "lay_out": "capture.project_code",
         "hide_params": "capture.redaction",
         "forget_refs": "capture.snapshot",
         "snapshot_refs": "capture.snapshot",
         "program_follows": "capture.started",
+        "gpu_memory": "capture.system_metrics",
         "file_name": "checkpoint.folder",
         "FolderState": "checkpoint.folder_state",
         "Loaded": "checkpoint.saver",
@@ -118,6 +140,8 @@ __getattr__, __dir__, __all__ = door(
         "find_repeats": "compare.repeats",
         "group_runs": "compare.repeats",
         "DataLoader": "data.loader",
+        "Shard": "data.shard",
+        "ShardedBatches": "data.shard",
         "Experiment": "experiment",
         "plain_params": "experiment",
         "folder_of": "folder",
@@ -146,7 +170,11 @@ __getattr__, __dir__, __all__ = door(
         "changed_arguments": "reproduce.arguments",
         "split_changes": "reproduce.arguments",
         "was_taken": "reproduce.arguments",
+        "LaidOut": "reproduce.handover",
+        "Order": "reproduce.handover",
         "job_given": "reproduce.handover",
+        "program_variables": "reproduce.rerun",
+        "write_order": "reproduce.handover",
         "Reproduction": "reproduce.match",
         "code_differs": "reproduce.match",
         "match_runs": "reproduce.match",
@@ -157,7 +185,9 @@ __getattr__, __dir__, __all__ = door(
         "offer_experiment": "running",
         "program_ended": "running",
         "get_rng_state": "seed.rng_state",
+        "seed_everything": "seed.rng_state",
         "set_rng_state": "seed.rng_state",
+        "stable_seed": "seed.rng_state",
         "RndManager": "seed.seed",
         "random": "seed.seed",
         "export_run": "transfer.archive",

@@ -22,7 +22,7 @@ from luxmeter.experiment.capture.keycode import KeyCode, keycode_of
 from luxmeter.experiment.folder import ExperimentFolder, folder_of
 from luxmeter.experiment.lineage import forgiving, in_environment, note_child, outer_run, parent_of, same_lab
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
-from luxmeter.experiment.reproduce.handover import job_given, note_run
+from luxmeter.experiment.reproduce.handover import job_given, note_run, reserved
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
 from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, number_of, records
@@ -269,11 +269,13 @@ class Experiment:
         options = self._options
         lab = options.lab if isinstance(options.lab, Lab) else Lab.open(options.lab)  # type: ignore[arg-type]
         parent = parent_of(options.parent, lab)
+        run_id, tags = reserved() if outer_run() is None else ("", ())
         run = lab.create_run(
             self.name,
             params=redaction.hide_params(self._params),
-            tags=listed(options.tags),
+            tags=(*listed(options.tags), *tags),
             parent=parent.id if parent else None,
+            run_id=run_id,
         )
         self._lab, self._run = lab, run
         try:

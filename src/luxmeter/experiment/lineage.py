@@ -37,7 +37,8 @@ def parent_of(given: Any, lab: Lab) -> Parent | None:
     """The parent that was named, or the run that this one begins in, or the one that it repeats."""
     if given is None:
         repeats = handover.order()
-        return outer_run() or (Parent(repeats.folder.name, repeats.folder) if repeats else None)
+        folder = repeats.folder if repeats else None
+        return outer_run() or (Parent(folder.name, folder) if folder else None)
     if isinstance(given, str):
         folder = lab.folder / "runs" / given
         if os.sep not in given and (folder / "run.json").is_file():

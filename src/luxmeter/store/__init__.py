@@ -20,10 +20,17 @@ if TYPE_CHECKING:
     from luxmeter.store.active import active_run as active_run
     from luxmeter.store.active import runs_begun_here as runs_begun_here
     from luxmeter.store.blobs import blob_path as blob_path
+    from luxmeter.store.blobs import read_blob as read_blob
     from luxmeter.store.catalog import row_of as row_of
     from luxmeter.store.checked import STATES as STATES
     from luxmeter.store.finished import FinishedRun as FinishedRun
     from luxmeter.store.finished import id_of_origin as id_of_origin
+    from luxmeter.store.jobs import ENDED as ENDED
+    from luxmeter.store.jobs import JOB_STATES as JOB_STATES
+    from luxmeter.store.jobs import Job as Job
+    from luxmeter.store.jobs import JobChange as JobChange
+    from luxmeter.store.jobs import JobTable as JobTable
+    from luxmeter.store.jobs import Needs as Needs
     from luxmeter.store.lab import Lab as Lab
     from luxmeter.store.output_file import OutputFile as OutputFile
     from luxmeter.store.points import checked_key as checked_key
@@ -72,10 +79,17 @@ __getattr__, __dir__, __all__ = door(
         "active_run": "active",
         "runs_begun_here": "active",
         "blob_path": "blobs",
+        "read_blob": "blobs",
         "row_of": "catalog",
         "STATES": "checked",
         "FinishedRun": "finished",
         "id_of_origin": "finished",
+        "ENDED": "jobs",
+        "JOB_STATES": "jobs",
+        "Job": "jobs",
+        "JobChange": "jobs",
+        "JobTable": "jobs",
+        "Needs": "jobs",
         "Lab": "lab",
         "layout": "layout",
         "OutputFile": "output_file",

@@ -1,6 +1,7 @@
 """The index kept true: read what changed since the last look, then ask.
 
-A damaged index is set aside and made anew; a lab that cannot be written gets an index in memory.
+A damaged index is set aside and made anew; a lab that cannot be written gets an index in memory. One on a server
+that went away and came back is asked again.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any, TypeVar
 import sqlalchemy.exc
 
 from luxmeter.errors import LuxmeterError, StoreError, warn_once
-from luxmeter.settings import globs
+from luxmeter.files import read_json
+from luxmeter.settings import LAB_FILE, without_password
 from luxmeter.store import checked, layout
-from luxmeter.store.index import Index, IndexChange, sqlite_url
+from luxmeter.store.database import server_error, server_url, sqlite_url
+from luxmeter.store.index import Index, IndexChange
 from luxmeter.store.journal import host_name, read_tail
 from luxmeter.store.liveness import Process
 from luxmeter.store.query import Expression, Field, parse_field, parse_filter
@@ -36,6 +39,7 @@ class Catalog:
         self._folder = lab_folder
         self._lab_id = lab_id
         self._index: Index | None = None
+        self._server: str | None = None  # where the index is, if not in a file
 
     def select(
         self,
@@ -78,14 +82,19 @@ class Catalog:
     def rebuild(self) -> int:
         """Throw the index away and make it anew from the directories."""
         self.close()
-        if self._url() is None:
-            for suffix in ("", "-wal", "-shm"):
-                self._file().with_name(self._file().name + suffix).unlink(missing_ok=True)
+        if server_url(self._folder) is not None:  # in one transaction: others never see half of it
+            return self._ask(lambda index: len(index.known()[0]), anew=True)
+        for suffix in ("", "-wal", "-shm"):
+            self._file().with_name(self._file().name + suffix).unlink(missing_ok=True)
         index = self._open()
         with index.change() as change:
             change.drop(index.known()[0])
             change.set_progress({})
         return len(self.select("", archived=None))
+
+    def answering(self) -> str:
+        """What answers for the index: `PostgreSQL 18.4`."""
+        return self._ask(lambda index: index.database.version())
 
     def close(self) -> None:
         """Let go of the database."""
@@ -95,26 +104,38 @@ class Catalog:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    def _ask(self, question: Callable[[Index], T]) -> T:
+    def _ask(self, question: Callable[[Index], T], *, anew: bool = False) -> T:
         try:
             index = self._open()
-            self._refresh(index)
+            self._refresh(index, anew=anew)
             return question(index)
-        except sqlalchemy.exc.OperationalError as error:
-            if self._url() is not None:
-                raise StoreError(
-                    "index-unreachable",
-                    f"The index database does not answer: {str(error.orig).strip()}.",
-                    "Check the setting store.url, or unset it to use a file in the lab.",
-                ) from error
-            return self._ask_in_memory(question, error)
-        except sqlalchemy.exc.DatabaseError as error:
-            if self._url() is not None:
+        except sqlalchemy.exc.DBAPIError as error:
+            if self._server is not None:
+                return self._ask_once_more(question, error, anew)
+            if isinstance(error, sqlalchemy.exc.OperationalError):
+                return self._ask_in_memory(question, error)
+            if not isinstance(error, sqlalchemy.exc.DatabaseError):
                 raise
             self._replace_damaged(error)
             index = self._open()
             self._refresh(index)
             return question(index)
+
+    def _ask_once_more(
+        self, question: Callable[[Index], T], error: sqlalchemy.exc.DBAPIError, anew: bool
+    ) -> T:
+        """Once more on new connections, where it was open: it was started anew, or another version made other tables."""
+        shown = without_password(self._server or "")
+        if self._index is None:
+            raise server_error(shown, error) from error
+        self.close()
+        try:
+            index = self._open()
+            self._refresh(index, anew=anew)
+            return question(index)
+        except sqlalchemy.exc.DBAPIError as again:
+            self.close()
+            raise server_error(shown, again) from again
 
     def _ask_in_memory(self, question: Callable[[Index], T], error: Exception) -> T:
         warn_once(
@@ -130,19 +151,41 @@ class Catalog:
 
     def _open(self) -> Index:
         if self._index is None:
-            url = self._url()
-            if url is None:
+            self._server = server_url(self._folder)
+            if self._server is None:
                 with contextlib.suppress(OSError):
                     self._file().parent.mkdir(exist_ok=True)
-            self._index = Index(url or sqlite_url(self._file()), self._lab_id)
+            index = Index(self._server or sqlite_url(self._file()), self._lab_id)
+            try:
+                if self._server is not None:
+                    self._check_folder(index)
+            except BaseException:
+                index.close()
+                raise
+            self._index = index
         return self._index
 
-    def _url(self) -> str | None:
-        url = globs["store.url"]
-        if url is None:
-            return None
-        # The driver that is an extra of ours, unless another one is named.
-        return str(url).replace("postgresql://", "postgresql+psycopg://", 1)
+    def _check_folder(self, index: Index) -> None:
+        """On a server, runs are told apart by their lab's id: two folders with one id would drop each other's."""
+        here, before = str(self._folder), index.folder_on(host_name())
+        if before == here:
+            return
+        if before is not None and self._is_copied_at(Path(before)):
+            raise StoreError(
+                "lab-copied",
+                f"{here} and {before} are copies of one lab; {index.database.shown} cannot keep their runs apart.",
+                f"Remove one, or make this a lab of its own: remove its {LAB_FILE}, then run luxmeter init there.",
+            )
+        with index.change() as change:
+            change.set_folder(host_name(), here)
+
+    def _is_copied_at(self, other: Path) -> bool:
+        try:
+            identity = read_json(other / LAB_FILE)
+            same_id = isinstance(identity, dict) and identity.get("id") == self._lab_id
+            return same_id and not (other / LAB_FILE).samefile(self._folder / LAB_FILE)
+        except (OSError, LuxmeterError):
+            return False
 
     def _file(self) -> Path:
         return self._folder / layout.INDEX / f"{host_name()}.sqlite"
@@ -161,10 +204,14 @@ class Catalog:
             key=str(aside),
         )
 
-    def _refresh(self, index: Index) -> None:
-        """Take in what changed since the last look."""
+    def _refresh(self, index: Index, *, anew: bool = False) -> None:
+        """Take in what changed since the last look; `anew`, everything."""
         runs_folder = self._folder / layout.RUNS
         before, recheck = index.standing()
+        if not before and self._server is not None and not anew:
+            self._say_moved()
+        if anew:
+            before = {}
         changed, offsets = read_tail(self._folder, before.get("journal", {}))
         changed |= recheck
         stamp = runs_folder.stat().st_mtime_ns if runs_folder.exists() else 0
@@ -176,14 +223,24 @@ class Catalog:
             known, _ = index.known()
             present = {entry.name for entry in os.scandir(runs_folder)} if stamp else set()
             present = {name for name in present if not name.startswith(".")}
-            gone = known - present
-            changed |= present - known
+            # One by one as well: what a network share lists may be some seconds old.
+            gone = {name for name in known - present if not (runs_folder / name).exists()}
+            changed |= (known | present) - gone if anew else (present - known) | (known - present - gone)
         after = {"journal": offsets, "stamp": stamp, "settled": settled}
         if not changed and not gone and after == before:
             return
         with index.change() as change:
             self._take_in(change, changed, gone)
             change.set_progress(after)
+
+    def _say_moved(self) -> None:
+        if any((self._folder / layout.INDEX).glob("*.sqlite")):
+            warn_once(
+                "index-moved",
+                f"The index of {self._folder} is in {without_password(self._server or '')} from now on; its runs are taken in there.",
+                "The SQLite files in its folder index/ are used no more: remove them when store.url is set on every machine.",
+                key=str(self._folder),
+            )
 
     def _take_in(self, change: IndexChange, changed: Iterable[str], gone: set[str]) -> None:
         entries = []

@@ -2,7 +2,7 @@
 
 It is brought up to date by whoever lists, from the journal and the directories; a process that trains never
 opens it. SQLite by default, a file a machine (its shared memory does not work over network shares);
-PostgreSQL by the setting `store.url`, where one database serves many labs.
+PostgreSQL by the setting `store.url` (database.py), where one database serves many labs on many machines.
 
 Schema history
 1: runs, params, metrics, tags, progress (how far the journal was read).
@@ -15,13 +15,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.pool import StaticPool
 
+from luxmeter.errors import StoreError
 from luxmeter.store.conditions import asked
+from luxmeter.store.database import Database
 from luxmeter.store.query import Expression, Field
 from luxmeter.store.rows import Entry, RunHeads, RunRow
 from luxmeter.store.tables import KEY_LENGTH, metadata, metrics, params, progress, runs, tags
@@ -35,35 +35,30 @@ class Index:
 
     def __init__(self, url: str, lab_id: str) -> None:
         self._lab = lab_id
-        options: dict[str, Any] = {}
-        if url == "sqlite://":  # in memory: one connection, or each would see a database of its own
-            options = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
-        elif url.startswith("sqlite"):
-            options = {"connect_args": {"timeout": 30, "check_same_thread": False}}
-        self.engine = sa.create_engine(url, **options)
-        if self.engine.dialect.name == "sqlite":
-            sa.event.listen(self.engine, "connect", _prepare_sqlite)
-            sa.event.listen(self.engine, "begin", _begin_immediate)
+        self.database = Database(url)
+        self._read = self.database.read
         # Asked before each answer: made once.
         self._progress = sa.select(progress.c.value).where(
             progress.c.lab == lab_id, progress.c.key == "progress"
         )
         self._recheck = sa.select(runs.c.id).where(runs.c.lab == lab_id, runs.c.recheck.is_(True))
-        with self.engine.begin() as connection:
-            self._alone(connection, "")
-            self._check_schema(connection)
+        try:
+            with self.database.change() as connection:
+                self._check_schema(connection)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the database."""
-        self.engine.dispose()
+        self.database.close()
 
     # -- bringing it up to date -----------------------------------------------------------------------------
 
     @contextmanager
     def change(self) -> Iterator[IndexChange]:
         """A transaction in which runs are taken in and dropped."""
-        with self.engine.begin() as connection:
-            self._alone(connection, self._lab)
+        with self.database.change(self._lab) as connection:
             yield IndexChange(connection, self._lab)
 
     def known(self) -> tuple[set[str], set[str]]:
@@ -80,6 +75,14 @@ class Index:
             text = connection.execute(self._progress).scalar()
             recheck = set(connection.execute(self._recheck).scalars())
         return dict(json.loads(text)) if text else {}, recheck
+
+    def folder_on(self, host: str) -> str | None:
+        """Where the lab lay on a machine when that last opened the index."""
+        found = sa.select(progress.c.value).where(
+            progress.c.lab == self._lab, progress.c.key == _folder_key(host)
+        )
+        with self._read() as connection:
+            return connection.execute(found).scalar()
 
     # -- asking -----------------------------------------------------------------------------------------------
 
@@ -107,7 +110,7 @@ class Index:
     ) -> RunHeads:
         """As `select`, but only the head of each, all in one text: 10,000 of them come as quickly as 100 rows do."""
         found = self._query([runs.c.head], expression, sort, limit, archived).subquery()
-        join = sa.func.group_concat if self.engine.dialect.name == "sqlite" else sa.func.string_agg
+        join = sa.func.string_agg if self.database.is_server else sa.func.group_concat
         with self._read() as connection:
             count, text = connection.execute(sa.select(sa.func.count(), join(found.c.head, ","))).one()
         return RunHeads(count, text or "")
@@ -164,20 +167,14 @@ class Index:
                 query.order_by(runs.c.created_ns.desc()).offset(number).limit(1)
             ).scalar()
 
-    @contextmanager
-    def _read(self) -> Iterator[sa.Connection]:
-        with self.engine.connect().execution_options(luxmeter_reads=True) as connection:
-            yield connection
-
-    def _alone(self, connection: sa.Connection, lab: str) -> None:
-        """Wait until nobody else changes this lab's part ("": the tables themselves), until the transaction ends."""
-        if self.engine.dialect.name == "postgresql":  # in SQLite a transaction that writes is alone anyway
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext("luxmeter" + lab))))
-
     def _check_schema(self, connection: sa.Connection) -> None:
-        metadata.create_all(connection)
         key = (progress.c.lab == "") & (progress.c.key == "schema")
-        found = connection.execute(sa.select(progress.c.value).where(key)).scalar()
+        version = sa.select(progress.c.value).where(key)
+        if self.database.is_server:
+            progress.create(connection, checkfirst=True)
+            self._refuse_newer(connection.execute(version).scalar())
+        metadata.create_all(connection)
+        found = connection.execute(version).scalar()
         if found is None:
             connection.execute(progress.insert().values(lab="", key="schema", value=str(SCHEMA)))
         elif int(found) != SCHEMA:
@@ -185,6 +182,15 @@ class Index:
             metadata.drop_all(connection)
             metadata.create_all(connection)
             connection.execute(progress.insert().values(lab="", key="schema", value=str(SCHEMA)))
+
+    def _refuse_newer(self, found: str | None) -> None:
+        """Others use it: made anew by this version, it would be made anew by theirs, and so on."""
+        if found is not None and int(found) > SCHEMA:
+            raise StoreError(
+                "index-version",
+                f"The index in {self.database.shown} is of version {found}; this luxmeter knows up to {SCHEMA}.",
+                "Update luxmeter on this machine.",
+            )
 
 
 class IndexChange:
@@ -237,20 +243,24 @@ class IndexChange:
 
     def set_progress(self, value: dict[str, Any]) -> None:
         """Remember how far the journal and the directories were read."""
-        key = (progress.c.lab == self._lab) & (progress.c.key == "progress")
-        self._connection.execute(progress.delete().where(key))
-        self._connection.execute(
-            progress.insert().values(lab=self._lab, key="progress", value=json.dumps(value))
-        )
+        self._set("progress", json.dumps(value))
+
+    def set_folder(self, host: str, folder: str) -> None:
+        """Remember where the lab lies on a machine: its runs are in `runs/<id>` below."""
+        self._set(_folder_key(host), _storable(folder))
+
+    def _set(self, key: str, value: str) -> None:
+        same = (progress.c.lab == self._lab) & (progress.c.key == key)
+        self._connection.execute(progress.delete().where(same))
+        self._connection.execute(progress.insert().values(lab=self._lab, key=key, value=value))
 
     def _insert(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
         for start in range(0, len(rows), _MANY):
             self._connection.execute(table.insert(), rows[start : start + _MANY])
 
 
-def sqlite_url(file: Path) -> str:
-    """The URL of a SQLite file."""
-    return f"sqlite:///{file}"
+def _folder_key(host: str) -> str:
+    return f"folder on {host}"[:64]
 
 
 def _run(lab: str, entry: Entry) -> dict[str, Any]:
@@ -276,15 +286,3 @@ def _typed(value: Any) -> dict[str, Any]:
 
 def _finite(summary: dict[str, Any]) -> dict[str, Any]:
     return {name: summary[name] for name in ("n", "last", "last_step", "min", "max")}
-
-
-def _prepare_sqlite(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # transactions are begun below, not by the driver's guess
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=OFF")  # derived: after a crash of the machine it is made anew
-
-
-def _begin_immediate(connection: sa.Connection) -> None:
-    # A writer that begins as a reader can be refused half-way ("database is locked"); one that says so waits.
-    reads = connection.get_execution_options().get("luxmeter_reads")
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -74,13 +74,17 @@ class Lab:
         tags: Iterable[str] = (),
         parent: str | None = None,
         kind: str = "run",
+        run_id: str = "",
     ) -> RunWriter:
-        """Begin a run. Its directory is there, whole, when this returns."""
+        """Begin a run. Its directory is there, whole, when this returns.
+
+        `run_id` was reserved for it by `new_id`; if another run has begun under it, it gets a new one.
+        """
         if not name or name != name.strip():
             raise UsageError(
                 "run-name", f"{name!r} cannot name a run.", "Give it a text without outer spaces."
             )
-        run_id, folder = self._new_folder()
+        run_id, folder = self._reserved_folder(run_id) or self._new_folder()
         identity = identity_of(run_id, name, kind=kind, parent=parent, created_ns=time.time_ns())
         if params:
             write_json(folder / layout.PARAMS, described(params))
@@ -257,6 +261,17 @@ class Lab:
         newest = sorted(found, key=lambda p: p.stat().st_ctime_ns, reverse=True)
         entries = (entry_of(folder, self.folder) for folder in newest)
         return [entry.row for entry in entries if entry is not None]
+
+    def _reserved_folder(self, run_id: str) -> tuple[str, Path] | None:
+        """The folder of a run whose id was reserved, unless it is there already."""
+        if not run_id:
+            return None
+        folder = self.folder / layout.RUNS / layout.named("run", run_id)
+        try:
+            folder.mkdir(parents=True)
+        except OSError:  # begun already; or nothing can be written, which the next one tells
+            return None
+        return run_id, folder
 
     def _new_folder(self, among: str = layout.RUNS) -> tuple[str, Path]:
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")

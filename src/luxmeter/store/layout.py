@@ -8,7 +8,8 @@ Format history of a run's directory
 
 Format history of a lab
 1: lab.json (identity), settings.json, runs/<id>/, trash/<id>/, traces/<id>/ (of no run), blobs/ (the pool that runs link theirs from),
-   journal/<host>.log (ids of runs that changed, for the index), index/<host>.sqlite (derived), .gitignore (all of it).
+   journal/<host>.log (ids of runs that changed, for the index), index/<host>.sqlite (derived), .gitignore (all of it),
+   queue/ (jobs.sqlite, logs/<job>.log, code/<name>/ and, while a job runs, going/<job>-<attempt>/: jobs.py).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ LAB_FORMAT = 1
 ID_LETTERS = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well
 
 RUNS, TRASH, JOURNAL, BLOBS, INDEX, TRACES = "runs", "trash", "journal", "blobs", "index", "traces"
+QUEUE = "queue"
 
 IDENTITY, PARAMS, ENVIRONMENT = "run.json", "params.json", "environment.json"
 STATUS, MARKS, SUMMARY, ALIVE = "status.json", "marks.json", "summary.json", "alive"

@@ -8,6 +8,8 @@ from luxmeter.doors import door
 
 if TYPE_CHECKING:
     from luxmeter.train import calculate as calculate
+    from luxmeter.train import dist as dist
+    from luxmeter.train import launch as launch
     from luxmeter.train import transforms as transforms
     from luxmeter.train.callbacks.board import BoardCallback as BoardCallback
     from luxmeter.train.callbacks.callback import Callback as Callback
@@ -39,6 +41,20 @@ if TYPE_CHECKING:
     from luxmeter.train.evaluation import load_evaluation as load_evaluation
     from luxmeter.train.failed_step import FailedStep as FailedStep
     from luxmeter.train.failure import users_frames as users_frames
+    from luxmeter.train.queue.engines.engine import Engine as Engine
+    from luxmeter.train.queue.engines.engine import engine_named as engine_named
+    from luxmeter.train.queue.jobs import Queue as Queue
+    from luxmeter.train.queue.jobs import Wanted as Wanted
+    from luxmeter.train.queue.jobs import open_queue as open_queue
+    from luxmeter.train.queue.options import JobOptions as JobOptions
+    from luxmeter.train.queue.options import SweepOptions as SweepOptions
+    from luxmeter.train.queue.options import job_options as job_options
+    from luxmeter.train.queue.options import sweep_options as sweep_options
+    from luxmeter.train.queue.sweep import Sweep as Sweep
+    from luxmeter.train.queue.sweep import Trial as Trial
+    from luxmeter.train.queue.sweep import load_sweep as load_sweep
+    from luxmeter.train.queue.worker import Worker as Worker
+    from luxmeter.train.queue.worker import line_of_job as line_of_job
     from luxmeter.train.registries import CALLBACKS as CALLBACKS
     from luxmeter.train.registries import DATASETS as DATASETS
     from luxmeter.train.registries import EVALUATORS as EVALUATORS
@@ -72,6 +88,8 @@ __getattr__, __dir__, __all__ = door(
     __name__,
     {
         "calculate": "calculate",
+        "dist": "dist",
+        "launch": "launch",
         "transforms": "transforms",
         "BoardCallback": "callbacks.board",
         "Callback": "callbacks.callback",
@@ -92,6 +110,20 @@ __getattr__, __dir__, __all__ = door(
         "LRSchedule": "callbacks.schedule",
         "SystemMetrics": "callbacks.system",
         "FailedStep": "failed_step",
+        "Engine": "queue.engines.engine",
+        "engine_named": "queue.engines.engine",
+        "Queue": "queue.jobs",
+        "Wanted": "queue.jobs",
+        "open_queue": "queue.jobs",
+        "JobOptions": "queue.options",
+        "job_options": "queue.options",
+        "Sweep": "queue.sweep",
+        "SweepOptions": "queue.options",
+        "Trial": "queue.sweep",
+        "load_sweep": "queue.sweep",
+        "sweep_options": "queue.options",
+        "Worker": "queue.worker",
+        "line_of_job": "queue.worker",
         "CALLBACKS": "registries",
         "DATASETS": "registries",
         "EVALUATORS": "registries",

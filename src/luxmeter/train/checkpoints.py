@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch.optim import Optimizer
 
-from luxmeter.errors import CheckpointError, StoreError, UsageError
+from luxmeter.errors import CheckpointError, LuxmeterError, StoreError, UsageError
 from luxmeter.experiment import (
+    AvgMeter,
+    DataLoader,
     Loaded,
     Saver,
+    file_name,
     find_run,
     folder_of,
     get_rng_state,
     lab_of,
     restore_state,
     runs,
+    seed_everything,
     set_rng_state,
+    stable_seed,
 )
 from luxmeter.files import read_json
+from luxmeter.ranks import is_main
 from luxmeter.store import Run
 from luxmeter.train import parts
 from luxmeter.train.callbacks.optimization import Optimization
+from luxmeter.train.dist import broadcast_object, gather_objects
 from luxmeter.train.position import Phase
 
 if TYPE_CHECKING:
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
     from luxmeter.train.trainer import Trainer
 
 RECORD = "trainer.json"
+RANKS = "ranks"  # the part of a checkpoint that holds what each rank has for itself
 FORMAT = 1  # of trainer.json; 1: class, file, options, save
 
 
@@ -63,6 +72,9 @@ def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_d
             "Save between batches: in after_batch of a callback, or by ModelCheckpoint(every_steps=...).",
         )
     optimization = trainer.callbacks.find(Optimization)
+    of_ranks = _of_ranks(trainer, epoch_done=epoch_done)
+    if not is_main():
+        return str(trainer.saver.folder / file_name(kind, at.done))  # type: ignore[arg-type]
     found: dict[str, Any] = {
         **_own_parts(trainer),
         **{f"data.{name}": loader for name, loader in _loaders(trainer.data).items()},
@@ -81,8 +93,35 @@ def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_d
         kind=kind,  # type: ignore[arg-type]
         gradients=optimization is None or optimization.pending > 0 or not optimization.is_active,
         loop=loop,
+        **({RANKS: of_ranks} if of_ranks is not None else {}),
         **found,
     )
+
+
+def _of_ranks(trainer: Trainer, *, epoch_done: bool) -> list[Any] | None:
+    """What each rank has for itself, on all of them; None if there is one alone."""
+    training = trainer._training
+    if training.in_step is None:
+        return None
+    optimization = trainer.callbacks.find(Optimization)
+    waits = optimization is not None and optimization.pending > 0
+    own = {
+        "random": get_rng_state(),
+        "epoch_random": training.epoch_random if trainer.position.idx and not epoch_done else None,
+        "meter": None if epoch_done else training.meter.state_dict(),
+        "data": {
+            name: loader.state_dict()
+            for name, loader in _loaders(trainer.data).items()
+            if not _is_dealt(loader)  # whose state is the same on all ranks
+        },
+        "gradients": {
+            name: {key: one.grad for key, one in model.named_parameters()}
+            for name, model in trainer.models.items()
+        }
+        if waits
+        else {},
+    }
+    return gather_objects(own)
 
 
 def resume(trainer: Trainer, source: bool | int | str | PathLike[str], *, keeps_random: bool = False) -> None:
@@ -121,14 +160,98 @@ def resume(trainer: Trainer, source: bool | int | str | PathLike[str], *, keeps_
     restore_state(state, {**own, **loaders, **callbacks}, random=True, path=path, info=loaded.info)
     training, at = trainer._training, trainer.position
     at.load_state_dict(loop["position"])
+    mine = _of_this_rank(trainer, saved, state["random"])
     trainer.callbacks.keep_rhythm(loop["rhythm"])
+    training.merged = None
+    if mine is not None:
+        loop = {**loop, **mine}
     if loop["meter"] is not None:
         training.meter.load_state_dict(loop["meter"])
     has_position = "data.train" in saved
     training.skip = at.idx if at.phase is Phase.BATCHES and not has_position else 0
     training.epoch_random = loop["epoch_random"]
-    training.random = state["random"] if keeps_random and at.phase is Phase.BATCHES else None
+    random = state["random"] if mine is None else mine["random"]
+    if mine is not None:
+        set_rng_state(random)
+    training.random = random if keeps_random and at.phase is Phase.BATCHES else None
     trainer.logger.info(f"Going on from {path}: {at}")
+
+
+def _of_this_rank(trainer: Trainer, saved: Mapping[str, Any], random: Any) -> dict[str, Any] | None:
+    """Random state, meter and epoch_random of this rank, its data and gradients put back; None if one process goes on alone.
+
+    Of another number of ranks: what they have together is as it was, what each has for itself is worked out anew.
+    """
+    training = trainer._training
+    group = training.in_step.group if training.in_step is not None else None
+    of_ranks: list[Any] = saved[RANKS]["value"] if RANKS in saved else []
+    rank, ranks, before = group.rank if group else 0, group.world_size if group else 1, max(1, len(of_ranks))
+    if ranks == before:
+        if not of_ranks:
+            return None
+        mine = of_ranks[rank]
+        for name, state in mine["data"].items():
+            if name in trainer.data:
+                cast(parts.HasState, trainer.data[name]).load_state_dict(state)
+        _put_gradients(trainer, mine["gradients"])
+        return {key: mine[key] for key in ("random", "epoch_random", "meter")}
+    trainer.notice(
+        f"The checkpoint was saved by {before} rank{'s' if before > 1 else ''}, and goes on with {ranks}: weights and optimizers "
+        "are as they were, what is random is not."
+    )
+    meter = AvgMeter()
+    for one in of_ranks if rank == 0 else []:
+        if one["meter"] is not None:
+            other = AvgMeter()
+            other.load_state_dict(one["meter"])
+            meter = meter.merge(other)
+    if not of_ranks and rank == 0:
+        own_meter = saved["loop"]["value"]["meter"]
+        if own_meter is not None:
+            meter.load_state_dict(own_meter)
+    if of_ranks:
+        _put_gradients(trainer, _mean([one["gradients"] for one in of_ranks]))
+    at = trainer.position
+    if at.phase is Phase.BATCHES and at.idx:
+        loader = trainer.data["train"]
+        at.idx = loader.step if isinstance(loader, DataLoader) else at.idx * before // ranks
+    return {
+        "random": random if rank == 0 else _derived(random, rank),
+        "epoch_random": None,
+        "meter": meter.state_dict(),
+    }
+
+
+def _derived(random: Any, rank: int) -> Any:
+    """A random state of a rank that had none: always the same one of the same state of rank 0."""
+    now = get_rng_state()
+    drawn = random["torch"]
+    seed_everything(stable_seed("rank", bytes(drawn.tolist()) if drawn is not None else b"", rank))
+    found = get_rng_state()
+    set_rng_state(now)
+    return found
+
+
+def _mean(gradients: list[Any]) -> dict[str, dict[str, Any]]:
+    """Of each parameter the mean of what the ranks had; what one lacks counts as zero."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in gradients[0]:
+        for key in gradients[0][name]:
+            there = [one[name][key] for one in gradients if one[name][key] is not None]
+            found.setdefault(name, {})[key] = torch.stack(there).sum(0) / len(gradients) if there else None
+    return found
+
+
+def _put_gradients(trainer: Trainer, gradients: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, model in trainer.models.items():
+        for key, one in model.named_parameters():
+            if key in (of_model := gradients.get(name, {})):
+                gradient = of_model[key]
+                one.grad = None if gradient is None else gradient.clone().to(one.device)
+
+
+def _is_dealt(loader: Any) -> bool:
+    return isinstance(loader, DataLoader) and loader.is_sharded
 
 
 def reopen(trainer: Trainer) -> None:
@@ -229,7 +352,7 @@ def save_folder(run: Run) -> Path:
     return run.folder / str(record["save"])
 
 
-_TAKEN = ("loop", "info", "kind", "random", "gradients")  # by save_state
+_TAKEN = ("loop", "info", "kind", "random", "gradients", RANKS)  # by save_state
 
 
 def _own_parts(trainer: Trainer) -> dict[str, Any]:
@@ -269,24 +392,53 @@ def _loaders(data: DataBundle) -> dict[str, Any]:
 
 
 def _load(trainer: Trainer, source: bool | int | str | PathLike[str]) -> tuple[str, Loaded] | None:
+    if trainer._training.in_step is not None:
+        found = _source_for_all(trainer, source)
+    else:
+        found = _source(trainer, source)
+    if found is None:
+        return None
+    saver = trainer.saver
+    if isinstance(found, int):
+        return f"{saver.folder}, step {found}", saver.load_checkpoint(found)
+    if found.is_dir():
+        return str(found), (saver if found == saver.folder else Saver(found)).load_latest_checkpoint()
+    return str(found), saver.load(found)
+
+
+def _source_for_all(trainer: Trainer, source: bool | int | str | PathLike[str]) -> Path | int | None:
+    """What the first rank finds, which knows the run; what it finds wrong is raised on all."""
+    found: Path | int | LuxmeterError | None = None
+    if is_main():
+        try:
+            found = _source(trainer, source)
+        except LuxmeterError as error:
+            found = error
+    found = broadcast_object(found)
+    if isinstance(found, LuxmeterError):
+        raise found
+    return found
+
+
+def _source(trainer: Trainer, source: bool | int | str | PathLike[str]) -> Path | int | None:
+    """A folder of which the latest checkpoint is meant, a file, or a step of the trainer's own folder."""
     saver = trainer.saver
     saver.flush()  # what was saved a moment ago is a file from here on
     if source is True:
         if saver.find_checkpoints():
-            return str(saver.folder), saver.load_latest_checkpoint()
+            return saver.folder
         given = trainer._training.run_name
         is_folder = given is not None and folder_of(given) is not None
-        return None if is_folder else _load_of_last_run(trainer)  # a run without a folder has one of its own
+        return None if is_folder else _last_run(trainer)  # a run without a folder has one of its own
     if isinstance(source, int):
-        return f"{saver.folder}, step {source}", saver.load_checkpoint(source)
+        return source
     if Path(source).is_file() or Path(source).suffix in (".ckpt", ".pth"):
-        return str(source), saver.load(source)
+        return Path(source)
     is_saved = Path(source).is_dir() and any(Path(source).glob("*.ckpt"))
-    folder = Path(source) if is_saved else save_folder(find_run(str(source)))
-    return str(folder), Saver(folder).load_latest_checkpoint()
+    return Path(source) if is_saved else save_folder(find_run(str(source)))
 
 
-def _load_of_last_run(trainer: Trainer) -> tuple[str, Loaded] | None:
+def _last_run(trainer: Trainer) -> Path | None:
     """Of the last run of this name that has a checkpoint."""
     experiment = trainer.experiment
     if experiment is None or not experiment.id:
@@ -296,5 +448,5 @@ def _load_of_last_run(trainer: Trainer) -> tuple[str, Loaded] | None:
             continue
         saver = Saver(save_folder(run))
         if saver.find_checkpoints():
-            return str(saver.folder), saver.load_latest_checkpoint()
+            return saver.folder
     return None

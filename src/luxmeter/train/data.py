@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
+from torch.utils.data import BatchSampler, IterableDataset
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data.distributed import DistributedSampler
 
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.experiment import DataLoader, Shard, ShardedBatches
 from luxmeter.nested import tensors_of
 
 NAMES = ("train", "eval", "test")
@@ -20,6 +24,12 @@ class DataBundle:
     def __init__(self) -> None:
         self._given: dict[str, Iterable[Any] | Callable[[], Iterable[Any]]] = {}
         self._made: dict[str, Iterable[Any]] = {}
+        self._dealer: Dealer | None = None
+
+    def deal(self, dealer: Dealer) -> None:
+        """With several ranks: each has its part of the data."""
+        self._dealer = dealer
+        self._made = {name: dealer.part(name, loader) for name, loader in self._made.items()}
 
     def register(self, loaders: Mapping[str, Any]) -> None:
         """Take loaders, or what makes them; None takes one away."""
@@ -60,7 +70,7 @@ class DataBundle:
                     f"What makes the {name} data returned a {type(made).__name__}, which gives no batches.",
                     "Return a DataLoader or any iterable of batches.",
                 )
-            self._made[name] = made
+            self._made[name] = made if self._dealer is None else self._dealer.part(name, made)
         return self._made[name]
 
     def is_lazy(self, name: str) -> bool:
@@ -69,6 +79,8 @@ class DataBundle:
 
     def made(self) -> dict[str, Iterable[Any]]:
         """Those that exist."""
+        if self._dealer is not None:
+            return {name: self[name] for name in self._given if name in self._made or not self.is_lazy(name)}
         return {
             name: loader
             for name, given in self._given.items()
@@ -82,6 +94,73 @@ class DataBundle:
             return len(loader) if isinstance(loader, Sized) else None
         except TypeError:  # of an IterableDataset
             return None
+
+
+class Dealer:
+    """Gives each rank its part of the data; what it cannot deal out it leaves as it is, and says so."""
+
+    def __init__(self, rank: int, ranks: int, seed: int, notice: Callable[[str], None]) -> None:
+        self._rank, self._ranks, self._seed, self._notice = rank, ranks, seed, notice
+        self._dealt: list[Any] = []
+
+    def part(self, name: str, loader: Iterable[Any]) -> Iterable[Any]:
+        """This rank's part: of training data as much as the others', of other data each batch on one rank."""
+        if any(loader is known for known in self._dealt):
+            return loader  # as the training data, say
+        why_not = _undealt(loader)
+        if why_not:
+            self._notice(f"The {name} data, {described(loader)}, is read by every rank as it is: {why_not}.")
+            return loader
+        even = name == NAMES[0]
+        if isinstance(loader, DataLoader):
+            loader.shard(self._rank, self._ranks, even=even, seed=self._seed)
+            self._dealt.append(loader)
+            return loader
+        assert isinstance(loader, TorchDataLoader) and loader.batch_size is not None
+        batches = ShardedBatches(
+            loader.sampler,
+            loader.batch_size,
+            Shard(self._rank, self._ranks, even),
+            drop_last=loader.drop_last,
+            seed=self._seed,
+        )
+        return _with_batches(loader, batches)
+
+
+def _undealt(loader: Any) -> str:
+    """Why a loader cannot be dealt out to ranks; empty if it can."""
+    if not isinstance(loader, TorchDataLoader):
+        return "it is no DataLoader"
+    if isinstance(loader.dataset, IterableDataset):
+        return "what a rank reads of an IterableDataset is the dataset's own business (torch.distributed.get_rank)"
+    if isinstance(loader.sampler, DistributedSampler):
+        return "it has a DistributedSampler"
+    if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
+        return "it has a batch sampler of its own, or no batches"
+    if not isinstance(loader, DataLoader) and type(loader) is not TorchDataLoader:
+        return f"a {type(loader).__name__} may do more than torch's; give it a DistributedSampler"
+    return ""
+
+
+def _with_batches(loader: TorchDataLoader[Any], batches: ShardedBatches) -> TorchDataLoader[Any]:
+    """The same loader with other batches."""
+    given = {
+        name: getattr(loader, name)
+        for name in (
+            "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+            "prefetch_factor", "persistent_workers", "pin_memory_device", "in_order",
+        )
+        if hasattr(loader, name)
+    }  # fmt: skip
+    return TorchDataLoader(loader.dataset, batch_sampler=batches, **given)
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tell the samplers of torch's DataLoader which epoch comes, if they ask for it."""
+    if isinstance(loader, TorchDataLoader) and not isinstance(loader, DataLoader):
+        for sampler in (loader.batch_sampler, loader.sampler):
+            if callable(tell := getattr(sampler, "set_epoch", None)):
+                tell(epoch)
 
 
 def moved(batches: Iterable[Any], device: torch.device) -> Iterator[Any]:

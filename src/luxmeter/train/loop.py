@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from luxmeter.train.callbacks.metrics import metrics_in
 from luxmeter.train.data import samples_in
+from luxmeter.train.parallel import same_buffers
 from luxmeter.train.position import Phase
 
 if TYPE_CHECKING:
@@ -19,17 +20,26 @@ def train(trainer: Trainer, training: Training) -> None:
     """From where the trainer stands to its end."""
     at, hooks = training.position, training.callbacks.hooks
     hooks.call("before_train", trainer)
+    training.exchange()
     while not training.is_over():
         if at.phase is Phase.BATCHES:
+            training.merged = None
             hooks.call("before_epoch", trainer)
+            if training.replicas is not None:
+                training.replicas.renew_if_changed()
             train_epoch(trainer, training)
             if at.cut:
                 break
             at.phase = Phase.EPOCH_END
-        hooks.call_rest("after_epoch", at.called, trainer, training.meter)
+        hooks.call_rest("after_epoch", at.called, trainer, training.merge_meter())
         at.next_epoch()
+        training.exchange()
         training.interrupt_if_asked()
+    training.merge_meter()
+    if training.in_step is not None:
+        same_buffers(trainer)
     hooks.call("after_train", trainer)
+    training.exchange()
     training.interrupt_if_asked()
 
 
@@ -61,6 +71,9 @@ def train_epoch(trainer: Trainer, training: Training) -> None:
 def evaluate(trainer: Trainer, training: Training, which: str) -> None:
     """One pass over the data of `which`, "eval" or "test"; its averages count each sample alike."""
     at, hooks, meter = training.position, training.callbacks.hooks, training.meters[which]
+    is_alone = training.in_step is None
+    if not is_alone:
+        same_buffers(trainer)
     eval_batch, params, device = trainer.batch_method(which), trainer.params, trainer.device
     meter.reset()
     hooks.call(f"before_{which}", trainer)
@@ -68,5 +81,10 @@ def evaluate(trainer: Trainer, training: Training, which: str) -> None:
         for idx, batch in enumerate(batches):
             result = eval_batch(at.eidx, idx, at.done, batch, params, device)
             meter.update(metrics_in(result, trainer, which), weight=samples_in(batch) or 1)
-            training.interrupt_if_asked()
+            if is_alone:
+                training.interrupt_if_asked()
+    if not is_alone:  # ranks may have had different numbers of batches: all end here
+        meter = training.meters[which] = meter.merge_ranks()
+        training.exchange()
+        training.interrupt_if_asked()
     hooks.call(f"after_{which}", trainer, meter)

@@ -21,6 +21,10 @@ _COUNT = Check(
     lambda value: value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0),
     "Give 1 or more, or None to keep every checkpoint.",
 )
+_COUNT_OR_CLOCK = Check(
+    lambda value: value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0),
+    "Give 1 or more, or None to go by the clock.",
+)
 _SCHEDULE = Check(
     lambda value: not isinstance(value, str) or value in ("step", "epoch"),
     'Give "step", "epoch", a schedule such as Params.SCHE.Cos(right=1000), or a scheduler of torch.',
@@ -44,6 +48,18 @@ class TrainerOptions:
         check=_SCHEDULE,
     )
     compile: bool | str = option(False, "Compile the models (torch.compile); a name: with this backend.")
+    parallel: Literal["ddp", "none"] | None = option(
+        None,
+        "With several processes: average gradients over them (ddp, also if nothing is said), or let each train for itself (none).",
+    )
+    unused_parameters: bool = option(
+        False, "With several processes: some parameters may get no gradient in a batch."
+    )
+    agree_every: int | None = option(
+        None,
+        "With several processes: batches from one look for what ends the training to the next; None: ten looks a second.",
+        check=_COUNT_OR_CLOCK,
+    )
     checkpoint: bool = option(True, "Save a checkpoint after each epoch.")
     max_to_keep: int | None = option(3, "So many checkpoints stay; None: all.", check=_COUNT)
     log_every: int = option(50, "Batches from one line of the log to the next.", check=at_least(1))
@@ -75,6 +91,9 @@ class TrainerSettings(TypedDict, total=False):
     ema: float | None
     schedule: Any
     compile: bool | str
+    parallel: Literal["ddp", "none"] | None
+    unused_parameters: bool
+    agree_every: int | None
     checkpoint: bool
     max_to_keep: int | None
     log_every: int

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from luxmeter.errors import UsageError
 from luxmeter.experiment import Experiment, Logger, Saver, folder_of
 from luxmeter.train import checkpoints
+from luxmeter.train.dist import Group, broadcast_object, ensure_group
 from luxmeter.train.failure import explain
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def begin(trainer: Trainer, name: str | PathLike[str] | None) -> Experiment:
             "Call initial_exp before train, eval, test and cost; or close() first.",
         )
     close_open(but=trainer)
+    group = group_of(trainer)
     state.run_name = state.run_name if name is None else name
     params = {key: value for key, value in trainer.params.to_dict().items() if key not in _COUNTERS}
     options = trainer.options
@@ -42,8 +44,15 @@ def begin(trainer: Trainer, name: str | PathLike[str] | None) -> Experiment:
     state.experiment = experiment
     try:
         trainer.initialise()
-        trainer.logger.add_log_dir(experiment.hold_exp_part("log", [".log"]))
-        folder = experiment.hold_exp_part("save", [".ckpt", ".pth"])
+        is_main = group.rank == 0
+        log = experiment.hold_exp_part("log", [".log"]) if is_main else None
+        folder = experiment.hold_exp_part("save", [".ckpt", ".pth"]) if is_main else None
+        if group.world_size > 1:  # all of it lies where rank 0 says
+            of_run = str(experiment.folder) if experiment.writer is not None else None
+            log, folder, of_run = broadcast_object((log, folder, of_run))
+            state.run_folder = Path(of_run) if of_run is not None and not is_main else None
+        assert log is not None and folder is not None
+        trainer.logger.add_log_dir(log)
         state.saver = Saver(folder, max_to_keep=options.max_to_keep)
         checkpoints.remember(trainer)
     except BaseException as error:
@@ -51,6 +60,11 @@ def begin(trainer: Trainer, name: str | PathLike[str] | None) -> Experiment:
         raise
     _open = experiment, trainer.logger, weakref.ref(trainer)
     return experiment
+
+
+def group_of(trainer: Trainer) -> Group:
+    """The processes that it trains with: those that it was launched with, unless each is to train for itself."""
+    return Group(0, 0, 1, "", "none") if trainer.options.parallel == "none" else ensure_group()
 
 
 def _experiment_name(trainer: Trainer) -> str | Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import nn
@@ -13,25 +13,35 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from luxmeter.errors import UsageError, suggestion, warn_once
-from luxmeter.experiment import AvgMeter, BaseParams, Experiment, Logger, Saver, job_given
+from luxmeter.experiment import (
+    AvgMeter,
+    BaseParams,
+    Experiment,
+    Logger,
+    Saver,
+    job_given,
+    seed_everything,
+    stable_seed,
+)
 from luxmeter.model import ModelCost, analyze
 from luxmeter.ranks import is_main
+from luxmeter.store import Run
 from luxmeter.train import checkpoints, loop, own_run, parts
 from luxmeter.train.callbacks.callback import Callbacks
 from luxmeter.train.callbacks.evaluation import EvalCallback
 from luxmeter.train.callbacks.logger import LoggerCallback
 from luxmeter.train.callbacks.optimization import Optimization
-from luxmeter.train.data import DataBundle, moved, to_device
+from luxmeter.train.data import DataBundle, Dealer, moved, to_device
 from luxmeter.train.defaults import add_defaults, check_options, trace_callback, usual_steps
+from luxmeter.train.dist import Group, agree, broadcast_object
+from luxmeter.train.in_step import InStep
 from luxmeter.train.interrupt import ctrl_c_asks
 from luxmeter.train.options import TrainerOptions, TrainerSettings, make_options
 from luxmeter.train.own_params import with_own_params
+from luxmeter.train.parallel import Replicas, identity, same_weights, shapes
 from luxmeter.train.position import Pace, Position
 from luxmeter.train.run_evaluation import evaluate_instead
 from luxmeter.train.training import Training
-
-if TYPE_CHECKING:
-    from luxmeter.store import Run
 
 
 class Trainer:
@@ -153,6 +163,9 @@ class Trainer:
                     if trace is True:
                         tracing.steps = usual_steps(self.position.global_step)
                     tracing.hook(self)
+                if state.in_step is not None:
+                    agree(**{"number of training batches": self.data.length("train")})
+                    state.replicas = Replicas(self)
                 if self.is_over():
                     self.notice(f"Nothing is left to train: {self.position} is behind the end.")
                 loop.train(self, state)
@@ -160,9 +173,12 @@ class Trainer:
             own_run.fail(self, error)
             raise
         finally:
+            if state.replicas is not None:
+                state.replicas.end()
+                state.replicas = None
             if tracing is not None and tracing in state.callbacks:
                 tracing.unhook(self)
-        return state.meter
+        return self.meter
 
     def eval(self) -> AvgMeter | None:
         """Evaluate on the eval data; the averages, or None for a Trainer without evaluation."""
@@ -206,12 +222,12 @@ class Trainer:
             return predict(to_device(data, self.device), self.params, self.device)
 
     def stop_train(self) -> None:
-        """End the training after this batch."""
-        self._training.stop = True
+        """End the training after this batch; with several ranks, when all of them have heard of it (`agree_every`)."""
+        self._training.ask("stop")
 
     def stop_current_epoch(self) -> None:
-        """Go on with the next epoch after this batch."""
-        self._training.stop_epoch = True
+        """Go on with the next epoch after this batch; with several ranks, when all of them have heard of it."""
+        self._training.ask("stop_epoch")
 
     def save_checkpoint(
         self, info: Mapping[str, Any] | None = None, *, kind: str = "checkpoint", epoch_done: bool = False
@@ -278,8 +294,10 @@ class Trainer:
 
     @property
     def run(self) -> Run:
-        """The run, to be read; after its end, too."""
-        return (self.experiment or self.initial_exp()).run
+        """The run, to be read; after its end, and on every rank, too."""
+        experiment = self.experiment or self.initial_exp()
+        folder = self._training.run_folder
+        return experiment.run if folder is None else Run(folder)
 
     @property
     def saver(self) -> Saver:
@@ -296,8 +314,9 @@ class Trainer:
 
     @property
     def meter(self) -> AvgMeter:
-        """The averages of the epoch that runs."""
-        return self._training.meter
+        """The averages of the epoch that runs; with several ranks those of this one, and at the epoch's end of all."""
+        state = self._training
+        return state.meter if state.merged is None else state.merged
 
     @property
     def meters(self) -> dict[str, AvgMeter]:
@@ -332,7 +351,7 @@ class Trainer:
     @property
     def is_interrupted(self) -> bool:
         """Whether Ctrl-C came: then the training ends after the batch at hand."""
-        return self._training.interrupted
+        return self._training.is_asked("interrupted")
 
     def is_over(self) -> bool:
         """Whether nothing is left to train."""
@@ -394,6 +413,10 @@ class Trainer:
         if state.initialised:
             return
         before = list(state.callbacks)
+        group = own_run.group_of(self)
+        is_alone = group.world_size == 1
+        if not is_alone:
+            agree(**identity(self))
         try:
             self.initial_callback()
             self.initial_trainer(self.params)
@@ -415,6 +438,8 @@ class Trainer:
                 "No checkpoint holds them. Make their model an attribute, or put it into a list, dict or dataclass that is one.",
                 key=f"{type(self).__qualname__}.{name}",
             )
+        if not is_alone:
+            self._join(group)
         state.initialised = True
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -427,6 +452,18 @@ class Trainer:
                     "train-length", f"{name}={number!r} trains nothing.", "Give a whole number from 1 on."
                 )
         return own, steps
+
+    def _join(self, group: Group) -> None:
+        """Train with other ranks: the same weights, a part of the data, and what is random each for itself."""
+        state = self._training
+        agree(**shapes(self))
+        same_weights(self)
+        exchanged_on = self.device if group.backend == "nccl" else torch.device("cpu")
+        state.in_step = InStep(group, exchanged_on, self.options.agree_every)
+        seed = int(broadcast_object(torch.initial_seed())) % 2**63
+        state.data.deal(Dealer(group.rank, group.world_size, seed, self.notice))
+        if group.rank:  # what they draw for the same layer is not to be the same on all ranks
+            seed_everything(stable_seed("rank", seed, group.rank))
 
     def _can_evaluate(self, which: str) -> bool:
         """Whether there are logic and data for "eval" or "test"; if not, that is said once."""
@@ -468,6 +505,8 @@ class Trainer:
         state = self._training
         state.busy = True
         state.stop = state.stop_epoch = state.interrupted = state.between_batches = False
+        if state.in_step is not None:
+            state.in_step.asked.clear()
         try:
             yield
         finally:
@@ -497,9 +536,9 @@ class Trainer:
 
     def _ask_to_stop(self) -> bool:
         """By Ctrl-C: the first one ends the training after the batch at hand."""
-        if self._training.interrupted:
+        if self._training.is_asked("interrupted"):
             return False
-        self._training.interrupted = True
+        self._training.ask("interrupted")
         if is_main():
             self.logger.warn("Stopping after this batch (Ctrl-C again: at once)")
         return True

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +15,10 @@ from luxmeter.errors import UsageError
 from luxmeter.experiment import AvgMeter, Experiment, Saver, get_rng_state, set_rng_state
 from luxmeter.train import checkpoints, parts
 from luxmeter.train.callbacks.callback import Callbacks
-from luxmeter.train.data import DataBundle, described, moved
+from luxmeter.train.data import DataBundle, described, moved, set_epoch
+from luxmeter.train.in_step import InStep
 from luxmeter.train.options import TrainerOptions
+from luxmeter.train.parallel import Replicas
 from luxmeter.train.position import Pace, Phase, Position
 
 
@@ -27,11 +30,13 @@ class Training:
     position: Position
     callbacks: Callbacks = field(default_factory=Callbacks)
     data: DataBundle = field(default_factory=DataBundle)
-    meter: AvgMeter = field(default_factory=AvgMeter)
+    meter: AvgMeter = field(default_factory=AvgMeter)  # of this rank
+    merged: AvgMeter | None = None  # of all ranks, at the end of an epoch
     meters: dict[str, AvgMeter] = field(default_factory=lambda: {"eval": AvgMeter(), "test": AvgMeter()})
     pace: Pace = field(default_factory=Pace)
     run_name: str | PathLike[str] | None = None
     experiment: Experiment | None = None
+    run_folder: Path | None = None  # on a rank that has no run of its own, that of rank 0
     saver: Saver | None = None
     epochs: int | None = None
     steps: int | None = None
@@ -46,6 +51,8 @@ class Training:
     interrupted: bool = False
     between_batches: bool = False  # when it was
     told: set[str] = field(default_factory=set)
+    in_step: InStep | None = None  # with other ranks
+    replicas: Replicas | None = None  # while they train
     contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)
 
     def is_over(self) -> bool:
@@ -57,6 +64,8 @@ class Training:
 
     def ends_epoch(self) -> bool:
         """Asked after each batch: whether the epoch ends here, before its data does."""
+        if self.in_step is not None and self.in_step.is_due(self.position.global_step):
+            self.exchange()
         if self.interrupted:
             self.interrupt_if_asked()
         if self.stop or (self.steps is not None and self.position.global_step >= self.steps):
@@ -69,6 +78,33 @@ class Training:
                 leave()
             return True
         return False
+
+    def ask(self, what: str) -> None:
+        """For "stop", "stop_epoch" or "interrupted": at once, or, with other ranks, when all have heard of it."""
+        if self.in_step is None:
+            setattr(self, what, True)
+        else:
+            self.in_step.asked.add(what)
+
+    def is_asked(self, what: str) -> bool:
+        """Whether that was asked for here, or holds."""
+        return bool(getattr(self, what)) or (self.in_step is not None and what in self.in_step.asked)
+
+    def exchange(self) -> None:
+        """With other ranks: what any of them asks for holds on all from here on."""
+        if self.in_step is not None:
+            before_s = self.in_step.held_s
+            for what in self.in_step.exchange(self.position.global_step):
+                setattr(self, what, True)
+            self.pace.leave_out(self.in_step.held_s - before_s)
+
+    def merge_meter(self) -> AvgMeter:
+        """The averages of the epoch: over all ranks, the same on each."""
+        if self.in_step is None:
+            return self.meter
+        if self.merged is None:
+            self.merged = self.meter.merge_ranks()
+        return self.merged
 
     def interrupt_if_asked(self) -> None:
         """Where a checkpoint can go on: if Ctrl-C came, end as it says."""
@@ -97,6 +133,8 @@ class Training:
         """All of them. Afterwards the loader stands behind them; before them if they were left, or `goes_back`."""
         before = source.state_dict() if isinstance(source, parts.HasState) else None
         is_empty = is_left = True
+        if self.in_step is not None:
+            is_empty = False  # there may be fewer batches than ranks
         try:
             for batch in moved(source, device):
                 is_empty = False
@@ -113,6 +151,8 @@ class Training:
             set_rng_state(self.random)
             self.random = None
         is_empty = not self.position.idx
+        if self.in_step is not None:
+            set_epoch(source, self.position.eidx)
         if self.skip:
             batches: Iterable[Any] = checkpoints.replayed(source, self)
         else:

@@ -13,9 +13,14 @@ import typer
 from luxmeter.options import Option, declared
 
 
-def takes(options: type, *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(
+    options: type | tuple[type, ...], *names: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command these options, in place of its parameter `given`, which then holds those that were given."""
-    chosen = [declared(options)[name] for name in names]
+    known: dict[str, Option] = {}
+    for one in options if isinstance(options, tuple) else (options,):
+        known |= declared(one)
+    chosen = [known[name] for name in names]
 
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)

@@ -80,7 +80,8 @@ def _run(request: RunRequest, ended: Callable[[BaseException | None], None]) -> 
     except BaseException as error:  # noqa: BLE001
         error.__traceback__ = _own_part(error)
         ended(error)
-        _tell(error)
+        if not _is_told_by_launcher(error):
+            _tell(error)
         if not isinstance(error, KeyboardInterrupt):  # of which Python dies by the signal, when all is done
             sys.exit(1)
     else:
@@ -109,6 +110,15 @@ def _own_part(error: BaseException) -> types.TracebackType | None:
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return trace
+
+
+def _is_told_by_launcher(error: BaseException) -> bool:
+    """Whether this is one of several processes (--processes), whose launcher shows the first failure once."""
+    if "LUXMETER_LAUNCHED" not in os.environ or isinstance(error, KeyboardInterrupt):
+        return False
+    from luxmeter.train import dist
+
+    return dist.tell_failure(error)
 
 
 def _tell(error: BaseException) -> None:

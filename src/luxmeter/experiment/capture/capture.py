@@ -21,7 +21,7 @@ from luxmeter.experiment.capture.system_metrics import SystemMeter
 from luxmeter.experiment.capture.watch_files import FileWatch, to_batch
 from luxmeter.experiment.checkpoint import background
 from luxmeter.experiment.options import ExperimentOptions
-from luxmeter.experiment.reproduce.handover import random_at_start
+from luxmeter.experiment.reproduce.handover import LaidOut, laid_out, random_at_start
 from luxmeter.experiment.seed import start_state
 from luxmeter.files import json_text
 from luxmeter.store import FileChange, OutputFile, RunWriter, records
@@ -38,6 +38,7 @@ class Recording:
         self.root = started.code_root()
         self.changes: list[FileChange] = []
         self.snapshot: Snapshot | None = None
+        self._laid: LaidOut | None = None
         self._modules: set[str] = set()  # whose files the snapshot has looked at
         self._watch = FileWatch(run.folder, run.put_blob, options)
         self._output: OutputLog | NativeOutput | None = None
@@ -48,7 +49,8 @@ class Recording:
 
     def start(self, params: Mapping[str, Any]) -> None:
         """Write down how it began, and begin to look."""
-        self.root = snapshot.repository_of(self.root) or self.root
+        self._laid = laid_out()
+        self.root = self._laid.folder if self._laid else snapshot.repository_of(self.root) or self.root
         self._command = started.command(self.root, params)
         self._put(records.COMMAND, self._command.record())
         self._put(records.RANDOM, random_at_start())
@@ -109,7 +111,11 @@ class Recording:
         if self._options.code:
             with self._told("The code"):
                 modules = set(sys.modules)
-                self.snapshot = snapshot.take(self._run.id, self.root, self._run.put_blob)
+                put = self._run.put_blob
+                if self._laid is not None:
+                    self.snapshot = snapshot.of_laid_out(self._run.id, self._laid, put)
+                else:
+                    self.snapshot = snapshot.take(self._run.id, self.root, put)
                 self._modules = modules
                 self._put(records.CODE, self.snapshot.record())
         options, now = self._options, time.monotonic()
@@ -138,7 +144,7 @@ class Recording:
     def _keep_code(self, keycode: list[KeyCode]) -> None:
         """Once more: what was imported meanwhile is code of this run too."""
         with self._told("The code"):
-            before = self.snapshot or Snapshot(str(self.root))
+            before = self.snapshot or Snapshot(self._laid.root if self._laid else str(self.root))
             files = snapshot.imported_files(self.root, known=self._modules)
             named = [code.file for code in keycode if code.kind != "file" and code.file.is_file()]
             kept = snapshot.keep_files([*files, *named], self.root, self._run.put_blob)

@@ -16,12 +16,15 @@ import sysconfig
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, StoreError
 from luxmeter.experiment.capture.git import git_agrees, git_text
 from luxmeter.store import Run
+
+if TYPE_CHECKING:
+    from luxmeter.experiment.reproduce.handover import LaidOut
 
 MOST_UNTRACKED_BYTES = (
     1 << 20
@@ -59,6 +62,16 @@ def take(run_id: str, folder: Path, put_blob: Callable[[bytes], str]) -> Snapsho
     root = repository_of(folder) or folder
     git = git_snapshot(root, run_id) if (root / ".git").exists() else None
     return Snapshot(str(root), keep_files(imported_files(root), root, put_blob), git)
+
+
+def of_laid_out(run_id: str, laid: LaidOut, put_blob: Callable[[bytes], str]) -> Snapshot:
+    """As `take`, of code that was kept earlier and laid out for this program: the project and the commit are those of then."""
+    git, root = dict(laid.git) if laid.git else None, Path(laid.root)
+    if git and git.get("snapshot"):
+        git["ref"] = f"refs/luxmeter/{run_id}"
+        if (root / ".git").exists():
+            git_agrees(root, "update-ref", "--no-deref", git["ref"], git["snapshot"])
+    return Snapshot(laid.root, keep_files(imported_files(laid.folder), laid.folder, put_blob), git)
 
 
 def imported_files(root: Path, *, known: Collection[str] = ()) -> list[Path]:
@@ -222,11 +235,19 @@ def _small_enough(root: Path, names: list[str]) -> tuple[list[str], list[str]]:
     small = []
     left_out = []
     for name in names:
-        path = root / name
-        regular = path.is_file() and not path.is_symlink()
-        is_code = regular and path.stat().st_size <= MOST_UNTRACKED_BYTES and not _is_binary(path)
-        (small if is_code else left_out).append(name)
+        (small if may_be_code(root / name) else left_out).append(name)
     return small, left_out
+
+
+def may_be_code(path: Path) -> bool:
+    """Whether it is a file, no link, neither large nor binary."""
+    regular = path.is_file() and not path.is_symlink()
+    return regular and path.stat().st_size <= MOST_UNTRACKED_BYTES and not _is_binary(path)
+
+
+def is_installed(place: str) -> bool:
+    """Whether a path lies among Python's own modules or installed packages."""
+    return place.startswith(_INSTALLED)
 
 
 def _is_binary(path: Path) -> bool:

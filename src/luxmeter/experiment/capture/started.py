@@ -14,6 +14,7 @@ from typing import Any
 from luxmeter import environment
 from luxmeter.experiment.capture import redaction
 from luxmeter.experiment.capture.system_metrics import gpu_names
+from luxmeter.experiment.reproduce.handover import laid_out
 from luxmeter.store import Command, records
 
 _DISTRIBUTION = re.compile(r"(?P<name>.+?)-(?P<version>[0-9][^-]*)(-py[0-9.]+.*)?\.(dist|egg)-info")
@@ -53,8 +54,10 @@ def _packages(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 def command(root: Path, params: Mapping[str, Any]) -> Command:
     """How this program was started, its script named from `root`."""
     script, module = main_script()
+    laid = laid_out()
+    words = sys.argv if laid is None else [laid.as_typed(word) for word in sys.argv]
     return Command(
-        argv=tuple(redaction.hide_argv(sys.argv)),
+        argv=tuple(redaction.hide_argv(words)),
         executable=sys.executable,
         cwd=str(Path.cwd()),
         script=None if script is None else relative(script, root),

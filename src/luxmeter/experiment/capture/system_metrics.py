@@ -48,6 +48,18 @@ def gpu_names() -> list[str]:
     return names
 
 
+def gpu_memory() -> list[tuple[int, int]]:
+    """Bytes in use and bytes in all, of each GPU."""
+    nvml = _nvml()
+    found: list[tuple[int, int]] = []
+    if nvml is not None:
+        with contextlib.suppress(nvml.NVMLError):
+            for index in range(nvml.nvmlDeviceGetCount()):
+                memory = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(index))
+                found.append((int(memory.used), int(memory.total)))
+    return found
+
+
 def _gpu_sample() -> dict[str, float]:
     nvml = _nvml()
     return _torch_sample() if nvml is None else _nvml_sample(nvml)

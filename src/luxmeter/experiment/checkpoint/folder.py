@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -72,24 +73,32 @@ def sidecar_of(path: Path) -> Path:
 def list_files(folder: Path, kind: Kind) -> list[SavedFile]:
     """All files of a kind, in the order they were saved: the last one is the latest."""
     found = []
-    for path in folder.iterdir() if folder.is_dir() else ():
+    try:
+        paths = list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    for path in paths:
         match = _PATTERNS[kind].fullmatch(path.name)
         if match:
-            saved = read_entry(path, int(match[1]))
+            records = _read_sidecar(path)
+            saved = _entry(path, int(match[1]), records) if records else read_entry(path, int(match[1]))
             if saved is not None:
                 found.append(saved)
     return sorted(found, key=lambda saved: (saved.order, saved.step))
 
 
 def read_entry(path: Path, step: int) -> SavedFile | None:
-    """What is known of a file; None when it went away meanwhile."""
+    """What is known of a file; None when there is none."""
     records = _read_sidecar(path)
     try:
         modified_ns = path.stat().st_mtime_ns
     except FileNotFoundError:
         return None
-    order = int(records[0]["order"]) if records else modified_ns
-    return SavedFile(path, step, order, records)
+    return _entry(path, step, records) if records else SavedFile(path, step, modified_ns)
+
+
+def _entry(path: Path, step: int, records: tuple[dict[str, Any], ...]) -> SavedFile:
+    return SavedFile(path, step, int(records[0]["order"]), records)
 
 
 def write_sidecar(path: Path, record: dict[str, Any]) -> None:
@@ -102,7 +111,8 @@ def write_sidecar(path: Path, record: dict[str, Any]) -> None:
     for old in before:
         old.pop("previous", None)
     full = {"version": SIDECAR_VERSION, **record, **({"previous": before[0]} if before else {})}
-    with replacing(sidecar_of(path)) as file:
+    # In a folder that has no such file yet, the two names may come to the disk together.
+    with replacing(sidecar_of(path), sync_folder=bool(before)) as file:
         file.write(
             json.dumps(full, indent=1, ensure_ascii=False, allow_nan=False).encode(
                 "utf-8", "backslashreplace"
@@ -114,8 +124,7 @@ def write_saved(path: Path, snapshot: Snapshot, record: dict[str, Any]) -> None:
     """Write a file and its side-car; killed at any moment, what lay there before is still whole."""
     try:
         with replacing(path) as file:
-            record["sha256"] = snapshot.write(file)
-            record["size_bytes"] = file.tell()
+            record["sha256"], record["size_bytes"] = snapshot.write(file)
             write_sidecar(path, record)
     except BaseException:
         if not path.is_file():
@@ -198,8 +207,19 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _read_sidecar(path: Path) -> tuple[dict[str, Any], ...]:
+    sidecar = sidecar_of(path)
     try:
-        record = json.loads(sidecar_of(path).read_text("utf-8"))
+        found = sidecar.stat()
+        return _records_in(str(sidecar), found.st_mtime_ns, found.st_ino, found.st_size)
+    except OSError:
+        return ()
+
+
+@functools.lru_cache(maxsize=256)
+def _records_in(sidecar: str, *_state: int) -> tuple[dict[str, Any], ...]:
+    """What a side-car says; it is read again when it is another file than before."""
+    try:
+        record = json.loads(Path(sidecar).read_text("utf-8"))
         records = [record, *([record["previous"]] if "previous" in record else [])]
         for one in records:
             if not (isinstance(one["sha256"], str) and isinstance(one["size_bytes"], int)):
@@ -207,6 +227,6 @@ def _read_sidecar(path: Path) -> tuple[dict[str, Any], ...]:
             int(one["order"])
             if not isinstance(rebuild_plain(one["info"]), dict):
                 return ()
-    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+    except (ValueError, KeyError, TypeError, CheckpointError):
         return ()
     return tuple(records)

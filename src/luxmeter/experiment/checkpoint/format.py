@@ -10,14 +10,15 @@ Format history (the "luxmeter" entry of the header's metadata):
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import itertools
 import json
 import os
 import pickle
 import pickletools
 import socket
 import struct
-import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,8 +88,8 @@ class Snapshot:
         for leaf, offset in zip(self._leaves, self._offsets, strict=True):
             leaf.copy_to(self._data, offset)
 
-    def write(self, file: IO[bytes]) -> str:
-        """Write the file and return the sha256 of what was written."""
+    def write(self, file: IO[bytes]) -> tuple[str, int]:
+        """Write the file, and tell the sha256 of what was written and how many bytes it is."""
         self.settle()
         return self._write_torch(file) if self.format == "torch" else _hashed_write(file, self._parts())
 
@@ -116,7 +117,7 @@ class Snapshot:
         }
         return [_header(entries, json.dumps({"version": FORMAT_VERSION, "tree_in": name})), data, tree]
 
-    def _write_torch(self, file: IO[bytes]) -> str:
+    def _write_torch(self, file: IO[bytes]) -> tuple[str, int]:
         tensors = {
             leaf.name: _from_bytes(self._data[offset : offset + leaf.size_bytes].clone(), leaf)
             for leaf, offset in zip(self._leaves, self._offsets, strict=True)
@@ -131,7 +132,7 @@ class Snapshot:
                 "Save plain values and tensors, use the default format, or allow the class with "
                 "torch.serialization.add_safe_globals().",
             )
-        return sha256_of(Path(file.name))
+        return sha256_of(Path(file.name)), file.tell()
 
 
 def _header(entries: dict[str, Any], described: str) -> bytes:
@@ -146,30 +147,39 @@ def _from_bytes(raw: torch.Tensor, leaf: Leaf) -> torch.Tensor:
     return raw.view(_DTYPES[leaf.dtype]).reshape(leaf.shape)
 
 
-def _hashed_write(file: IO[bytes], parts: list[Any]) -> str:
-    digest = hashlib.sha256()
+def _hashed_write(file: IO[bytes], parts: list[Any]) -> tuple[str, int]:
+    digest, size_bytes = hashlib.sha256(), 0
     for part in parts:
         view = memoryview(part)
+        size_bytes += len(view)
         for start in range(0, len(view), _CHUNK_BYTES):
             # Both calls let other threads run: training goes on while a chunk is written.
             chunk = view[start : start + _CHUNK_BYTES]
             file.write(chunk)
             digest.update(chunk)
-    return digest.hexdigest()
+    return digest.hexdigest(), size_bytes
+
+
+_numbers = itertools.count()
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, *, sync_folder: bool = True) -> Iterator[IO[bytes]]:
     """A file to write that takes the place of path at the end, in one step and safe against a power cut.
 
-    When anything goes wrong, path is as it was and no temporary file stays.
+    When anything goes wrong, path is as it was and no temporary file stays. Few calls into the system: after each of
+    them the writing thread takes the interpreter away from the training.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temp = path.with_name(
-        f".{path.name}.{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}{TEMP_SUFFIX}"
-    )
+    # Of one process and thread: no other file has this name.
+    owner = f"{_host()}-{os.getpid()}-{next(_numbers) & 0xFFFFFFFF:08x}"
+    temp = path.with_name(f".{path.name}.{owner}{TEMP_SUFFIX}")
     try:
-        with temp.open("wb") as file:
+        try:
+            opened = temp.open("wb")
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            opened = temp.open("wb")
+        with opened as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -177,7 +187,13 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         temp.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    if sync_folder:
+        _sync_folder(path.parent)
+
+
+@functools.cache
+def _host() -> str:
+    return socket.gethostname()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -193,7 +209,7 @@ def write_file(path: Path, state: Any, *, format: str = "safetensors") -> str:
     """Write a state to a file, atomically; returns its sha256."""
     snapshot = Snapshot(state, format=format)
     with replacing(path) as file:
-        return snapshot.write(file)
+        return snapshot.write(file)[0]
 
 
 def read_file(path: Path, *, device: str | torch.device = "cpu") -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-_WORTH_BYTES = 1 << 18  # below, a copy is cheaper than the care
+_WORTH_BYTES = 1 << 20  # below, a copy is cheaper than fresh memory at the first write
 # Who looks at the memory of a tensor in a state: the tensor, the alias made while describing it, python's storage.
 _LOOKERS = 3
 

@@ -33,11 +33,12 @@ from luxmeter.experiment.data.loader_plan import (
     set_sampler_state,
     unpack,
 )
+from luxmeter.experiment.data.shard import Shard, ShardedPlan, cut_anew
 from luxmeter.experiment.seed.rng_state import preserved_cpu_rng, stable_seed
 
 T_co = TypeVar("T_co", covariant=True)
 
-# History: 1 = epoch, step, seed, shape, sampler, and of the plan what its kind needs.
+# History: 1 = epoch, step, seed, shape, sampler, and of the plan what its kind needs; of a rank's part, ranks: how many there were.
 STATE_VERSION = 1
 
 
@@ -90,6 +91,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self._chain = [] if self._own_order or self._iterable else sampler_chain(batch_sampler, sampler)
         self._epoch = 0
         self._step = 0
+        self._shard: Shard | None = None
         self._begun = False  # has this epoch been iterated? Then the next iter() begins the following one
         self._turn = 0
         self._plan: Plan | None = None
@@ -106,6 +108,36 @@ class DataLoader(TorchDataLoader[T_co]):
         self.num_workers, self.timeout = 0, 0
         self._options = {n: value for n, value in self._options.items() if n not in _OF_WORKERS}
         self._inner = None
+
+    def shard(self, rank: int, ranks: int, *, even: bool = True, seed: int | None = None) -> None:
+        """From the next epoch on read one rank's part; `even`: as many batches on each, for which a few samples come twice.
+
+        `seed` takes the place of one that nobody gave: it must be the same on all ranks. A batch sampler of the user's and an
+        IterableDataset are not sharded.
+        """
+        if self.batch_size is None or self._iterable:
+            raise UsageError(
+                "loader-shard",
+                "A loader with a batch sampler, without batches or of an IterableDataset cannot be dealt out to ranks.",
+                "Have its sampler or dataset give each rank its own part.",
+            )
+        if not 0 <= rank < ranks:
+            raise UsageError("loader-shard", f"There is no rank {rank} of {ranks}.", "Ranks count from 0.")
+        if self._seed is None and getattr(self, "generator", None) is None:
+            self._seed = seed
+        self._shard = Shard(rank, ranks, even)
+        self._go_to(self._epoch, 0, None)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether it reads one rank's part."""
+        return self._shard is not None
+
+    def __len__(self) -> int:
+        if self._shard is None:
+            return super().__len__()
+        length, size = len(self.sampler), self._shard.batch_size(self.batch_size or 1)  # type: ignore[arg-type]
+        return self._shard.count(length // size if self.drop_last else -(-length // size))
 
     # The position
 
@@ -173,6 +205,7 @@ class DataLoader(TorchDataLoader[T_co]):
             "seed": self.seed,
             "shape": self._shape(),
             "sampler": sampler_state(self._chain),
+            **({"ranks": self._shard.ranks} if self._shard is not None else {}),
         }
         if self._iterable:
             stream = self._stream_state
@@ -201,18 +234,25 @@ class DataLoader(TorchDataLoader[T_co]):
                 )
         self._seed = int(state["seed"])
         epoch, step, kind = int(state["epoch"]), int(state["step"]), state["plan"]
+        ranks, ranks_now = int(state.get("ranks", 1)), self._shard.ranks if self._shard is not None else 1
+        step = step * ranks // ranks_now  # as much of the epoch is behind it
         plan: Plan | None = None
         set_sampler_state(self._chain, state["sampler_start"] if kind == "endless" else state["sampler"])
         if kind == "listed":
-            plan = ListedPlan(
-                seed=self.seed, epoch=epoch, first=step,
-                batches=unpack(state["rest"]), repeats=unpack(state["repeats"]),
-            )  # fmt: skip
+            rest, repeats = unpack(state["rest"]), unpack(state["repeats"])
+            if ranks != ranks_now and self.batch_size is not None and rest:
+                size = self._dealt_size()
+                rest, repeats = cut_anew(rest, size), cut_anew(repeats, size)
+            first = step if self._shard is None or self._shard.even else step * ranks_now
+            plan = self._own(
+                ListedPlan(seed=self.seed, epoch=epoch, first=first, batches=rest, repeats=repeats)
+            )
         elif kind == "endless":
-            plan = sampled_plan(self._chain, self._indices, seed=self.seed, epoch=epoch)
+            plan = self._own(sampled_plan(self._chain, self._indices, seed=self.seed, epoch=epoch))
         elif kind == "computed":
-            plan = self._computed(epoch)
-            if plan.digest() != state["order"]:
+            computed = self._computed(epoch)
+            plan = self._own(computed)
+            if computed.digest() != state["order"]:
                 raise CheckpointError(
                     "loader-changed",
                     "This version of torch shuffles in another order: the position has no meaning here.",
@@ -239,22 +279,32 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _current_plan(self) -> Plan:
         if self._plan is None:
-            if self._own_order:
-                self._plan = self._computed(self._epoch)
-            else:
-                self._plan = sampled_plan(self._chain, self._indices, seed=self.seed, epoch=self._epoch)
+            self._plan = self._own(
+                self._computed(self._epoch)
+                if self._own_order
+                else sampled_plan(self._chain, self._indices, seed=self.seed, epoch=self._epoch)
+            )
         return self._plan
+
+    def _own(self, plan: Plan) -> Plan:
+        return plan if self._shard is None else ShardedPlan(plan, self._shard)
+
+    def _dealt_size(self) -> int:
+        """Samples in a batch before it is dealt out to ranks."""
+        return (
+            self._shard.batch_size(self.batch_size or 1) if self._shard is not None else self.batch_size or 1
+        )
 
     def _computed(self, epoch: int) -> ComputedPlan:
         return ComputedPlan(
             seed=self.seed, epoch=epoch, length=len(self.dataset), shuffle=self._shuffle,  # type: ignore[arg-type]
-            batch_size=self.batch_size, drop_last=self.drop_last,
+            batch_size=None if self.batch_size is None else self._dealt_size(), drop_last=self.drop_last,
         )  # fmt: skip
 
     def _indices(self) -> Iterator[Any]:
         """What the sampler gives now, as batches where there is automatic batching."""
         if self.batch_size is not None:
-            return in_batches(self.sampler, self.batch_size, drop_last=self.drop_last)
+            return in_batches(self.sampler, self._dealt_size(), drop_last=self.drop_last)
         if self.batch_sampler is not None:
             return ([plain_index(index) for index in batch] for batch in self.batch_sampler)
         return (plain_index(index) for index in self.sampler)

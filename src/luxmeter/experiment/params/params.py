@@ -51,7 +51,7 @@ class BaseParams(Declaring):
     A dict becomes nested parameters: `p.optim.lr`, `p["optim.lr"]` and `p["optim"]["lr"]` are the same.
     """
 
-    SCHE: ClassVar = SCHEDULES  # the schedules by short name: `Params.SCHE.Cos(...)`
+    SCHE: ClassVar[Any] = SCHEDULES  # the schedules by short name: `Params.SCHE.Cos(...)`
 
     _level: Level
     _exp_name: str | None
@@ -206,6 +206,8 @@ class BaseParams(Declaring):
     def from_args(self: P, argv: Sequence[str] | None = None) -> P:
         """Take `--name=value`, `--name value`, `name=value`, `--flag`, `--no-flag` and `@file` from the command line."""
         arguments = command_line.arguments_of_process() if argv is None else list(argv)
+        if argv is None and "LUXMETER_HANDOVER" in os.environ:
+            self._tell_space()
         known = command_line.read(self._level, arguments)
         if known.wants_help:
             own = type(self) not in (BaseParams, Params)
@@ -216,6 +218,16 @@ class BaseParams(Declaring):
         self._level.read(known.texts, Source.ARGS, "the command line")
         self._level.check_required()
         return self
+
+    def _tell_space(self) -> None:
+        """For `luxmeter sweep`, which starts a program only to hear what can be searched."""
+        from luxmeter.experiment.params.space import tell_space
+        from luxmeter.experiment.reproduce.handover import job_given
+
+        asked = (job_given() or {}).get("tell space")
+        if asked:
+            tell_space(self._level, Path(asked))
+            raise SystemExit(0)
 
     def from_file(self: P, path: str | os.PathLike[str], *, kind: str | None = None) -> P:
         """Take the values of a YAML, TOML or JSON file, by its suffix unless `kind` is another (`.json`)."""

@@ -1,4 +1,5 @@
-"""Between `luxmeter reproduce` and the program that it starts: one file says which run is repeated, and hears which are made.
+"""Between `luxmeter reproduce`, or the queue, and the program that it starts: one file says which run is repeated, or
+which id and code are kept for the run, and hears which runs are made.
 
 Its first line is the order. Each run that the program makes, unless it lies in another run of it, adds a line: its folder.
 """
@@ -9,7 +10,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +24,34 @@ VARIABLE = "LUXMETER_HANDOVER"  # the file, for the program
 _random_from: Path | None = None  # the run whose random state the one that begins is to start from
 
 
+class LaidOut(NamedTuple):
+    """Code that was kept earlier, and lies in a folder of its own for this program."""
+
+    folder: Path
+    root: str  # the project that it was taken from
+    git: Mapping[str, Any] | None
+
+    def holds(self, words: Sequence[str]) -> bool:
+        """Whether one of these words, as of a command line, names a path of it."""
+        return any(Path(word).is_relative_to(self.folder) for word in words)
+
+    def as_typed(self, word: str) -> str:
+        """A word of the command line as it was typed in the project: this folder will be gone."""
+        if not Path(word).is_relative_to(self.folder):
+            return word
+        return os.path.relpath(Path(self.root) / Path(word).relative_to(self.folder))
+
+
 class Order(NamedTuple):
     """What the program is started for."""
 
-    folder: Path  # of the run that is repeated, the parent of those that are made
+    folder: Path | None  # of the run that is repeated, the parent of those that are made
     name: str
     random_state: bool  # whether draws are to be the same again
     job: Mapping[str, Any] | None = None  # what is to be done instead: then no run is made
+    run_id: str = ""  # reserved for the first run that is made
+    tags: tuple[str, ...] = ()  # of that run
+    code: LaidOut | None = None
 
 
 @contextlib.contextmanager
@@ -37,9 +59,16 @@ def handed_over(run: Run, *, random_state: bool, job: Mapping[str, Any] | None =
     """The file, for as long as the program runs."""
     with scratch.folder("handover") as folder:
         file = folder / "order"
-        order = {"folder": str(run.folder), "name": run.name, "random_state": random_state, "job": job}
-        file.write_text(json.dumps(order) + "\n", encoding="utf-8")
+        write_order(file, Order(run.folder, run.name, random_state, job))
         yield file
+
+
+def write_order(file: Path, order: Order) -> None:
+    """Make the file. It must be there for as long as the program runs."""
+    told = order._asdict()
+    told["folder"] = None if order.folder is None else str(order.folder)
+    told["code"] = None if order.code is None else [str(order.code.folder), *order.code[1:]]
+    file.write_text(json.dumps(told) + "\n", encoding="utf-8")
 
 
 def run_made(file: Path, name: str) -> Run | None:
@@ -57,7 +86,10 @@ def order() -> Order | None:
     """What this process was started for; None if a user started it."""
     try:
         given = json.loads(_lines(Path(os.environ[VARIABLE]))[0])
-        return Order(Path(given["folder"]), given["name"], given["random_state"], given["job"])
+        folder = None if given["folder"] is None else Path(given["folder"])
+        code = given["code"] and LaidOut(Path(given["code"][0]), *given["code"][1:])
+        job, tags = given["job"], tuple(given["tags"])
+        return Order(folder, given["name"], given["random_state"], job, given["run_id"], tags, code or None)
     except (KeyError, IndexError, TypeError, ValueError):
         return None
 
@@ -68,6 +100,18 @@ def job_given() -> Mapping[str, Any] | None:
     return None if given is None else given.job
 
 
+def laid_out() -> LaidOut | None:
+    """The code that lies ready for this program, if that is what it was started with."""
+    given = order() if VARIABLE in os.environ else None
+    return given.code if given and given.code and given.code.holds(sys.argv) else None
+
+
+def reserved() -> tuple[str, tuple[str, ...]]:
+    """The id that is kept for the run of this program, and its tags; both may be empty."""
+    given = order() if VARIABLE in os.environ else None
+    return ("", ()) if given is None else (given.run_id, given.tags)
+
+
 def note_run(folder: Path, name: str) -> None:
     """A run begins that lies in no other one. It draws as the one that is repeated did, if it may be that one again."""
     global _random_from
@@ -75,7 +119,7 @@ def note_run(folder: Path, name: str) -> None:
     if given is None:
         return
     file = Path(os.environ[VARIABLE])
-    if given.random_state and (name == given.name or len(_lines(file)) == 1):
+    if given.folder and given.random_state and (name == given.name or len(_lines(file)) == 1):
         _random_from = given.folder
     with contextlib.suppress(OSError), file.open("a", encoding="utf-8") as noted:  # one small append
         noted.write(f"{folder}\n")

@@ -257,18 +257,23 @@ def _variables(run: Run, lab: Lab, checkout: Path, order: Path) -> dict[str, str
     deciding = {
         name: str(recorded[name]) for name in _DECIDING if isinstance(recorded, Mapping) and name in recorded
     }
-    # Its runs lie in none of ours.
-    variables = {k: v for k, v in os.environ.items() if k not in (*_DECIDING, lineage.VARIABLE)}
     code = run.snapshot
-    # In front of everything: a project installed in place would otherwise give its present code, not the run's.
     paths = [str(checkout / root) for root in import_roots(list(code.files) if code else [])]
-    paths += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    variables = program_variables(lab, paths, order)
+    return {**{k: v for k, v in variables.items() if k not in _DECIDING}, **deciding}
+
+
+def program_variables(lab: Lab, paths: Sequence[str], order: Path) -> dict[str, str]:
+    """The variables of a program whose code lies in a folder of its own; Python looks for modules in `paths` first."""
+    # Its runs lie in none of ours.
+    variables = {k: v for k, v in os.environ.items() if k != lineage.VARIABLE}
+    # In front of everything: a project installed in place would otherwise give its present code, not that of the run.
+    before = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return {
         **variables,
-        **deciding,
         "LUXMETER_HOME": str(lab.folder),
         handover.VARIABLE: str(order),
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": os.pathsep.join([*paths, *before]),
     }
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import UsageError
 from luxmeter.experiment import file_name
+from luxmeter.ranks import is_main
 from luxmeter.train.callbacks.callback import Callback
 from luxmeter.train.callbacks.monitor import Mode, Monitor
+from luxmeter.train.in_step import Listener
 
 if TYPE_CHECKING:
     from luxmeter.train.trainer import Trainer
@@ -120,7 +122,7 @@ class ModelCheckpoint(Callback):
             for one in trainer.callbacks
             if isinstance(one, ModelCheckpoint) and one.monitor
         ]
-        if step >= 0 and step not in bests:
+        if step >= 0 and step not in bests and is_main():
             trainer.saver.remove(trainer.saver.folder / file_name("keypoint", step))
 
 
@@ -137,16 +139,41 @@ class TimingCheckpoint(Callback):
         self.seconds = minutes * 60
         self._clock = clock
         self._last = 0.0
+        self._listener: Listener | None = None
 
     def before_train(self, trainer: Trainer) -> None:
         """Begin to count."""
         self._last = self._clock()
+        in_step = trainer._training.in_step
+        if in_step is not None:  # all ranks save, by the clock of the first
+            self._listener = Listener(lambda: is_main() and self._is_due(), lambda: self._save(trainer))
+            in_step.listeners.append(self._listener)
 
     def after_batch(self, trainer: Trainer, result: Any) -> None:
         """Save if it is time."""
-        if self._clock() - self._last >= self.seconds:
-            trainer.save_checkpoint()
-            self._last = self._clock()
+        if self._listener is None and self._is_due():
+            self._save(trainer)
+
+    def after_train(self, trainer: Trainer) -> None:
+        """No more."""
+        self._let_go(trainer)
+
+    def on_exception(self, trainer: Trainer, error: BaseException) -> None:
+        """No more."""
+        self._let_go(trainer)
+
+    def _is_due(self) -> bool:
+        return self._clock() - self._last >= self.seconds
+
+    def _save(self, trainer: Trainer) -> None:
+        trainer.save_checkpoint()
+        self._last = self._clock()
+
+    def _let_go(self, trainer: Trainer) -> None:
+        in_step = trainer._training.in_step
+        if in_step is not None and self._listener is not None:
+            in_step.listeners.remove(self._listener)
+        self._listener = None
 
 
 class KeyErrorSave(Callback):

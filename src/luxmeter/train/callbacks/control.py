@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from luxmeter.errors import LuxmeterError, UsageError, near_names
 from luxmeter.experiment import BaseParams, hide_params
 from luxmeter.literal import parse
-from luxmeter.ranks import is_main, world_size
+from luxmeter.ranks import is_main
 from luxmeter.render import one_line
 from luxmeter.store import Stored
 from luxmeter.train.callbacks.callback import Callback
 from luxmeter.train.config.overrides import read_like
+from luxmeter.train.dist import broadcast_object
+from luxmeter.train.in_step import Listener
 from luxmeter.train.requests import Answer, Mailbox, Request, text_of
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ class Control(Callback):
     """Obeys `luxmeter control RUN pause` and `run.control("pause")`, at the ends of steps; looks at most every `every_s` seconds.
 
     Whatever is done is a line of the log and one of `run.objects("control")`; numbers that are set are metrics
-    (`control/lr`), too. A parameter that was set goes into checkpoints: a resumed training has it. Only the main rank listens.
+    (`control/lr`), too. A parameter that was set goes into checkpoints: a resumed training has it. Of several ranks the first
+    listens, and all obey, behind the same step.
     """
 
     priority = 95
@@ -49,6 +52,8 @@ class Control(Callback):
         self._due = math.inf
         self._mailbox: Mailbox | None = None
         self._paused = False
+        self._listener: Listener | None = None  # with other ranks
+        self._taken: list[Request | UsageError] = []
         self._changes: dict[
             str, tuple[str, str]
         ] = {}  # of parameters: name -> (as it was at first, as it is)
@@ -60,6 +65,11 @@ class Control(Callback):
 
     def before_train(self, trainer: Trainer) -> None:
         """Begin to listen."""
+        in_step = trainer._training.in_step
+        self._paused = False
+        if in_step is not None:
+            self._listener = Listener(self._hears, lambda: self._obey_all(trainer), lambda: self._paused)
+            in_step.listeners.append(self._listener)
         writer = trainer.experiment.writer if trainer.experiment is not None else None
         if writer is None or not is_main():
             return
@@ -69,11 +79,11 @@ class Control(Callback):
         except OSError as error:
             trainer.logger.warn(f"This training cannot be controlled from outside: {error}")
             return
-        self._mailbox, self._paused, self._due = mailbox, False, monotonic() + self.every_s
+        self._mailbox, self._due = mailbox, monotonic() + self.every_s
 
     def after_batch(self, trainer: Trainer, result: Any) -> None:
         """Look whether somebody asks, if it is time."""
-        if monotonic() < self._due:
+        if monotonic() < self._due or self._listener is not None:
             return
         self._obey(trainer)
         if self._paused:
@@ -82,11 +92,11 @@ class Control(Callback):
 
     def after_train(self, trainer: Trainer) -> None:
         """Listen no more."""
-        self._end()
+        self._end(trainer)
 
     def on_exception(self, trainer: Trainer, error: BaseException) -> None:
         """Listen no more."""
-        self._end()
+        self._end(trainer)
 
     def state_dict(self) -> dict[str, Any]:
         """The parameters that were set from outside."""
@@ -125,7 +135,11 @@ class Control(Callback):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _end(self) -> None:
+    def _end(self, trainer: Trainer) -> None:
+        in_step = trainer._training.in_step
+        if in_step is not None and self._listener is not None:
+            in_step.listeners.remove(self._listener)
+        self._listener = None
         mailbox, self._mailbox, self._due = self._mailbox, None, math.inf
         if mailbox is not None:
             mailbox.close()
@@ -139,24 +153,44 @@ class Control(Callback):
         self._paused = False
         trainer.pace.leave_out(monotonic() - began)
 
+    def _hears(self) -> bool:
+        """With other ranks, on the first: whether somebody asks."""
+        if self._mailbox is None or (monotonic() < self._due and not self._paused):
+            return False
+        self._due = monotonic() + self.every_s
+        self._taken += self._mailbox.take()
+        return bool(self._taken)
+
+    def _obey_all(self, trainer: Trainer) -> None:
+        """With other ranks: do on each what was asked of the first."""
+        requests = broadcast_object(self._taken)
+        self._taken = []
+        self._do_each(trainer, requests)
+
     def _obey(self, trainer: Trainer) -> None:
+        """Do what is asked."""
+        if self._mailbox is not None:
+            self._do_each(trainer, self._mailbox.take())
+
+    def _do_each(self, trainer: Trainer, requests: Iterable[Request | UsageError]) -> None:
         """Do what is asked. Whatever is wrong with it, and whatever goes wrong, the training goes on."""
         mailbox = self._mailbox
-        if mailbox is None:
-            return
-        for request in mailbox.take():
+        for request in requests:
             if isinstance(request, UsageError):
                 _say(trainer, str(request))
                 continue
             try:
                 try:
-                    mailbox.answer(request, {"done": True, **self._do(trainer, request).to_dict()})
+                    answer = self._do(trainer, request)
+                    if mailbox is not None:
+                        mailbox.answer(request, {"done": True, **answer.to_dict()})
                 except LuxmeterError as error:
                     _say(
                         trainer,
                         f"Asked from outside{_by(request)} to {request.what}, which was refused: {error}",
                     )
-                    mailbox.refuse(request, error)
+                    if mailbox is not None:
+                        mailbox.refuse(request, error)
             except Exception as error:  # noqa: BLE001 - nothing that is asked from outside may end a training
                 _say(trainer, f"Asked from outside{_by(request)} to {request.what}, which failed: {error!r}")
                 self._tell_failed(request, error)
@@ -171,12 +205,6 @@ class Control(Callback):
 
     def _do(self, trainer: Trainer, request: Request) -> Answer:
         what, at = request.what, trainer.position
-        if what in ("pause", "stop", "set") and world_size() > 1:
-            raise UsageError(
-                "control-ranks",
-                f"This training has {world_size()} ranks, and one of them alone cannot {what}.",
-                "Ask for status or checkpoint; send the launcher a signal to end it.",
-            )
         changed: dict[str, tuple[str, str]] = {}
         where = f"at step {at.done} (epoch {at.eidx})"
         if what == "pause":
@@ -209,7 +237,8 @@ class Control(Callback):
         return self._answer(trainer, what, text, changed)
 
     def _state(self, trainer: Trainer) -> str:
-        return "paused" if self._paused else "stopping" if trainer.is_over() else "training"
+        is_over = trainer.is_over() or trainer._training.is_asked("stop")
+        return "paused" if self._paused else "stopping" if is_over else "training"
 
     def _answer(
         self, trainer: Trainer, what: str, text: str, changed: Mapping[str, tuple[str, str]]
@@ -315,8 +344,9 @@ def _shown(changed: Mapping[str, tuple[str, str]]) -> str:
 
 
 def _say(trainer: Trainer, text: str) -> None:
-    """In the log, and on the console of a quiet training, too: nobody there knows of it."""
-    trainer.logger.warn(one_line(text))
+    """In the log, and on the console of a quiet training, too: nobody there knows of it. Of several ranks, by one."""
+    if is_main():
+        trainer.logger.warn(one_line(text))
 
 
 def _by(request: Request) -> str:

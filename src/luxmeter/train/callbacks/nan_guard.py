@@ -106,7 +106,16 @@ class NaNGuard(Callback):
             if loss.numel() != 1:
                 return  # Optimization says what is wrong with it
             loss = _item(loss)
-        if not math.isfinite(loss):
+        is_bad = not math.isfinite(loss)
+        in_step = trainer._training.in_step
+        if in_step is not None and (rank := in_step.any_rank(is_bad)) is not None and not is_bad:
+            at = trainer.position  # before backward, in which the others would wait for that rank
+            raise LuxmeterError(
+                "loss-not-finite",
+                f"The {self.monitor} of step {at.global_step} (epoch {at.eidx}, batch {at.idx}) is not finite on rank {rank}.",
+                f"See what rank {rank} says.",
+            )
+        if is_bad:
             self._fail(trainer, self.monitor, loss)
 
     def after_train(self, trainer: Trainer) -> None:

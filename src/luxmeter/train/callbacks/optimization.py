@@ -19,6 +19,7 @@ from luxmeter.train.options import TrainerOptions
 if TYPE_CHECKING:
     from torch.optim import Optimizer
 
+    from luxmeter.train.parallel import Replicas
     from luxmeter.train.trainer import Trainer
 
 _LEAVE_OUT = "Return the loss, and leave backward() and step() to it."
@@ -46,6 +47,7 @@ class Optimization(Callback):
     norm: Tensor | None = None  # of the gradients before they were clipped, at the last step
     _optimizers: Sequence[Optimizer] = ()
     _scaler: torch.amp.GradScaler | None = None
+    _replicas: Replicas | None = None  # with other ranks
     _watching: Sequence[Any] = ()
     _before: Sequence[Look] = ()
     _undecided = 0  # batches
@@ -81,6 +83,8 @@ class Optimization(Callback):
         elif self.is_active is None:
             self._before = [look_at(parameter) for parameter in parts.trained(trainer)]
         self._watching = [one.register_step_pre_hook(self._on_step) for one in self._optimizers]
+        self._replicas = trainer._training.replicas
+        self._tell_if_last()
 
     def after_batch(self, trainer: Trainer, result: Any) -> None:
         """Backward and, if it is due, the step."""
@@ -97,11 +101,13 @@ class Optimization(Callback):
         self.pending += 1
         if self.pending >= self.accumulate:
             self.step()
+        self._tell_if_last()
 
     def after_epoch(self, trainer: Trainer, meter: Any) -> None:
         """The step of what is left over."""
         if self.pending:
             self.step()
+            self._tell_if_last()
         if self.is_active is None and self._optimizers and self._undecided:
             warn_once(
                 "nothing-trained",
@@ -120,6 +126,8 @@ class Optimization(Callback):
 
     def step(self) -> None:
         """Clip, step, zero_grad."""
+        if self._replicas is not None:
+            self._replicas.settle(self._optimizers)
         if self._scaler is not None and (self.clip_norm is not None or self.clip_value is not None):
             for optimizer in self._optimizers:
                 self._scaler.unscale_(optimizer)
@@ -154,6 +162,11 @@ class Optimization(Callback):
         self.pending = int(state["pending"])
         if self._scaler is not None and state["scaler"]:
             self._scaler.load_state_dict(dict(state["scaler"]))
+
+    def _tell_if_last(self) -> None:
+        """With other ranks: whether a step follows the next batch, so that its backward averages the gradients."""
+        if self._replicas is not None:
+            self._replicas.sync(self.pending + 1 >= self.accumulate)
 
     def _decide(self, trainer: Trainer, result: Any) -> None:
         """Whether train_batch trains by itself or leaves it to us; open as long as there is no sign of either."""
@@ -209,6 +222,7 @@ class Optimization(Callback):
         for handle in self._watching:
             handle.remove()
         self._watching = self._before = ()
+        self._replicas = None
 
 
 class Look(NamedTuple):

@@ -10,7 +10,9 @@ import torch
 from luxmeter import scratch
 from luxmeter.calls import Trace, TraceSettings, trace
 from luxmeter.errors import UsageError, suggestion
+from luxmeter.ranks import is_main
 from luxmeter.train.callbacks.callback import Callback
+from luxmeter.train.dist import barrier, broadcast_object
 
 if TYPE_CHECKING:
     from luxmeter.train.trainer import Trainer
@@ -44,6 +46,8 @@ class _Steps(Callback):
             self._last = trainer.position.global_step
             if self._last + 1 >= self.steps.stop:
                 self._finish(trainer)
+                if trainer._training.in_step is not None:
+                    barrier()  # what is read from here on is that of all ranks
             else:
                 self.next_step()
 
@@ -89,9 +93,15 @@ class TraceSteps(_Steps):
         self._trace: Trace | None = None
 
     def begin(self, trainer: Trainer) -> None:
-        """Start the trace."""
-        self._trace = trace(**self.settings)
-        self._trace.start()
+        """Start the trace; of other ranks than the first, beside its own."""
+        folder = None
+        if is_main():
+            self._trace = trace(**self.settings).start()
+            folder = str(self._trace.folder)
+        if trainer._training.in_step is not None:
+            folder = broadcast_object(folder)
+            if not is_main():
+                self._trace = trace(**{**self.settings, "keep": folder}).start()
 
     def next_step(self) -> None:
         """Mark it."""

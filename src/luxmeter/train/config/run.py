@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from luxmeter import __version__
 from luxmeter.errors import CheckpointError, LuxmeterError, UsageError
 from luxmeter.experiment import Saver, find_run, job_given, random
+from luxmeter.files import sha256_of
+from luxmeter.ranks import is_main
 from luxmeter.store import Run
 from luxmeter.train import checkpoints
 from luxmeter.train.callbacks.callback import Callback
@@ -17,6 +25,7 @@ from luxmeter.train.config.plugins import is_in_run, project_of
 from luxmeter.train.config.pyconfig import PyConfig
 from luxmeter.train.config.schema import DEFAULT_TRAINER, known_key, located
 from luxmeter.train.data import NAMES
+from luxmeter.train.dist import agree, broadcast_object, current_group, ensure_group
 from luxmeter.train.registries import TRAINERS, build, config_key_of
 from luxmeter.train.task.trainer import TaskTrainer
 from luxmeter.train.trainer import Trainer
@@ -34,8 +43,10 @@ def train_config(
     What is wrong with the config is told before there is a run. `name`: of the run; else `name` in the config, or its
     file's. `resume` as of Trainer.train. `debug`: no workers read data, errors are shown whole, the run is tagged `debug`.
     """
+    ensure_group()
     config.check()
-    resume = _known_checkpoint(resume)
+    agree(**_to_be_the_same(config))
+    resume = _known_on_all_ranks(resume)
     random.fix_seed(config.default("seed", 0))
     files = config.written()
     trainer = make_trainer(config, debug=debug)
@@ -105,6 +116,34 @@ def _make_data(trainer: Trainer, *, debug: bool) -> None:
                 loader.read_here()
             else:
                 loader.num_workers = loader.timeout = 0
+
+
+def _to_be_the_same(config: PyConfig) -> dict[str, str]:
+    """What ranks that train together must all have: the config as resolved, and the code that it stands on."""
+    if current_group().world_size == 1:
+        return {}
+    text = config.dump().partition("\n")[2]  # without the heading, which says where it lies
+    project = project_of(config.path) or config.path.parent
+    loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    files = {Path(file) for file in loaded if file and Path(file).is_relative_to(project)} | {*config.files}
+    inside = sorted(file for file in files if file.is_file() and "site-packages" not in file.parts)
+    code = [f"{os.path.relpath(file, project)} {sha256_of(file)[:12]}" for file in inside]
+    versions = {"Python": platform.python_version(), "torch": torch.__version__, "luxmeter": __version__}
+    return {**versions, "config": text, "code": "\n".join(code)}
+
+
+def _known_on_all_ranks(resume: bool | str | PathLike[str]) -> bool | str | PathLike[str]:
+    """As rank 0 finds it: before long there is a new run, and `latest` is another one."""
+    found: Any = None
+    if is_main():
+        try:
+            found = _known_checkpoint(resume)
+        except LuxmeterError as error:
+            found = error
+    found = broadcast_object(found)
+    if isinstance(found, LuxmeterError):
+        raise found
+    return found  # type: ignore[no-any-return]
 
 
 def _known_checkpoint(resume: bool | str | PathLike[str]) -> bool | str | PathLike[str]:

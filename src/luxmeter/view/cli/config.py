@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.literal import parse, show
 from luxmeter.render import print_json
-from luxmeter.settings import globs
+from luxmeter.settings import globs, without_password
 
 
 def register(app: typer.Typer) -> None:
@@ -40,13 +41,13 @@ def register(app: typer.Typer) -> None:
             sys.stdout.write(f"Removed {name} from the {scope} settings\n")
         elif value:
             globs.update(_scope_of(scope), name, parse(value))
-            sys.stdout.write(f"{name} = {show(globs.scope(scope)[name])}\n")
+            sys.stdout.write(f"{name} = {without_password(show(globs.scope(scope)[name]))}\n")
         else:
             found = globs.scope(scope)[name] if scope and name in globs.scope(scope) else globs[name]
             if as_json:
-                print_json({name: found})
+                print_json(_shown({name: found}))
             else:
-                sys.stdout.write(f"{show(found)}\n")
+                sys.stdout.write(f"{without_password(show(found))}\n")
 
 
 def _scope_of(scope: str) -> str:
@@ -59,9 +60,13 @@ def _scope_of(scope: str) -> str:
     return scope
 
 
+def _shown(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: without_password(v) if isinstance(v, str) else v for name, v in values.items()}
+
+
 def _list(scope: str, as_json: bool) -> None:
     if as_json:
         names = [scope] if scope else ["global", "local"]
-        print_json({name: globs.scope(name) for name in names})
+        print_json({name: _shown(globs.scope(name)) for name in names})
     else:
         globs.list_config(globa=scope != "local", local=scope != "global")

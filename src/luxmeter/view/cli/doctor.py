@@ -17,7 +17,7 @@ from luxmeter import environment, scratch, supported
 from luxmeter.errors import LuxmeterError
 from luxmeter.isolate import Pool
 from luxmeter.render import Column, Table, print_json
-from luxmeter.settings import find_lab, globs
+from luxmeter.settings import find_lab, globs, without_password
 from luxmeter.torch_extra import has_torch
 
 _DEVELOPERS_ONLY = ("dev", "peers")
@@ -179,8 +179,11 @@ def _look_at_store(findings: Findings) -> None:
     try:
         lab = Lab.open(found.folder, create=False)
         try:
+            if server := globs.of_lab("store.url", found.folder):
+                findings.store |= {"index": without_password(str(server)), "index answers": "no"}
+                findings.store["index answers"] = f"yes: {lab.catalog.answering()}"
             findings.store["runs"] = len(lab.runs(archived=None))
-            findings.store["index"] = globs["store.url"] or "SQLite file in the lab"
+            findings.store.setdefault("index", "SQLite file in the lab")
         finally:
             lab.close()
     except LuxmeterError as error:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from typing import Any
 
 import typer
+
+from luxmeter.experiment import RerunOptions
+from luxmeter.view.options import takes
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(name="eval", epilog="Example: luxmeter eval latest --on test --checkpoint best")
+    @takes(RerunOptions, "links", "folder", "python", "quiet")
     def evaluate(
         run: str = typer.Argument(help="The run of a Trainer: id, name, tag, latest~1 or path."),
         on: str = typer.Option("eval", "--on", help="Which data: eval or test."),
@@ -19,14 +23,7 @@ def register(app: typer.Typer) -> None:
             "latest", "--checkpoint", help="latest, best, that of a step (120), or a file."
         ),
         keep: bool = typer.Option(True, "--keep/--no-keep", help="Put the result into the run: RUN/eval."),
-        link: list[str] = typer.Option(
-            [], "--link", help="A path of the project, such as data, to link beside the code."
-        ),
-        folder: Path | None = typer.Option(
-            None, "--folder", help="Put the code here and keep it; else a temporary folder."
-        ),
-        python: str = typer.Option("", help="Another interpreter than this one."),
-        quiet: bool = typer.Option(False, "--quiet", "-q", help="Without the program's own output."),
+        given: Any = None,
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Evaluate a kept run, with the code that it captured: its program runs up to the training and evaluates instead.
@@ -43,16 +40,8 @@ def register(app: typer.Typer) -> None:
         sys.stderr.write(
             f"luxmeter: evaluating {found.id} ({one_line(found.name)}) with the code that it captured\n"
         )
-        made = evaluate_run(
-            found,
-            on=on,
-            checkpoint=checkpoint,
-            keep=keep,
-            links=link,
-            folder=folder,
-            python=python,
-            quiet=quiet or as_json,
-        )
+        how = {**given, "quiet": as_json or given.get("quiet", False)}
+        made = evaluate_run(found, on=on, checkpoint=checkpoint, keep=keep, **how)
         for note in made.notes:
             sys.stderr.write(f"luxmeter: note: {one_line(note)}\n")
         if keep:

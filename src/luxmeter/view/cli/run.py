@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from luxmeter.errors import UsageError
 from luxmeter.experiment import ExperimentOptions
 from luxmeter.literal import parse
 from luxmeter.view.options import takes
-from luxmeter.view.script import become, checked_program, program_name
+from luxmeter.view.script import become, checked_program, interpreter_flags, program_name
 
 
 def register(app: typer.Typer) -> None:
@@ -33,6 +34,12 @@ def register(app: typer.Typer) -> None:
         name: str = typer.Option("", "--name", help="The experiment's name; else the script's."),
         param: list[str] | None = typer.Option(
             None, "--param", metavar="NAME=VALUE", help="A parameter besides those on the command line."
+        ),
+        processes: int = typer.Option(
+            1,
+            "--processes",
+            metavar="N",
+            help="Run it in so many processes, as torchrun does; rank 0 makes the run.",
         ),
         trace: bool = typer.Option(
             False,
@@ -55,7 +62,13 @@ def register(app: typer.Typer) -> None:
             params=_params(param or ()), options=given,
         )  # fmt: skip
         variables = _traced(trace_options, name=request.name) if trace else dict(os.environ)
-        become([program.__file__, *words], {**variables, program.VARIABLE: request.text()})
+        variables[program.VARIABLE] = request.text()
+        if processes != 1:
+            from luxmeter.train import launch
+
+            command = [sys.executable, *interpreter_flags(), program.__file__, *words]
+            raise SystemExit(launch.launch(command, processes=processes, env=variables))
+        become([program.__file__, *words], variables)
 
 
 class _Command(TyperCommand):

@@ -10,7 +10,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.literal import parse
-from luxmeter.render import NUMBER, Column, Table, print_json
+from luxmeter.render import NUMBER, Column, Table, one_line, print_json
 
 if TYPE_CHECKING:
     from luxmeter.experiment import Question, Runs
@@ -94,8 +94,30 @@ def _print_groups(found: Runs, as_json: bool) -> None:
         print_json(table.records())
     elif table.rows:
         table.print()
+        _print_best(found)
     else:
         sys.stdout.write("No finished run fulfils this.\n")
+
+
+def _print_best(found: Runs) -> None:
+    """Of each sweep that is all among these runs, its best."""
+    from luxmeter.train import Queue, load_sweep
+    from luxmeter.view.text.jobs import best_line
+
+    tags = {tag for row in found.rows for tag in row.tags}
+    if not tags or found.lab is None:
+        return
+    queue = Queue(found.lab)
+    try:
+        ids = {row.id for row in found.rows}
+        jobs = [job for job in queue.table.jobs() if job.group in tags]
+        for name in dict.fromkeys(job.group for job in jobs):
+            done = {job.run for job in jobs if job.group == name and job.state == "done"}
+            ranked, metric, mode = load_sweep(queue, name)
+            if metric and done and done <= ids:
+                sys.stdout.write(f"{one_line(best_line(name, ranked, metric, mode))}\n")
+    finally:
+        queue.close()
 
 
 def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from luxmeter.errors import LuxmeterError
+from luxmeter.view.script import interpreter_flags
 
 if TYPE_CHECKING:
     from luxmeter.train import PyConfig
@@ -21,9 +22,10 @@ def register(app: typer.Typer) -> None:
     @app.command(
         cls=_Command,
         epilog="Example: luxmeter new config; luxmeter train config.py epoch=2 optimizer.lr=0.05; "
-        "go on: luxmeter train config.py epoch=4 --resume",
+        "go on: luxmeter train config.py epoch=4 --resume; in two processes: luxmeter train config.py --processes 2",
     )
     def train(
+        context: typer.Context,
         config: Path = typer.Argument(help="A Python config file; of a kept run: RUN/files/config.py."),
         override: list[str] | None = typer.Argument(
             None, metavar="KEY=VALUE", help="Other values for keys of the config; +KEY=VALUE adds one."
@@ -38,19 +40,49 @@ def register(app: typer.Typer) -> None:
         debug: bool = typer.Option(
             False, "--debug", help="For breakpoint(): no workers read data, and errors are shown whole."
         ),
+        processes: int = typer.Option(
+            1,
+            "--processes",
+            metavar="N",
+            help="So many on this machine, that train together; torchrun, srun and mpirun start them on several.",
+        ),
+        debug_rank: int | None = typer.Option(
+            None,
+            "--debug-rank",
+            metavar="R",
+            help="--debug in several processes: breakpoint() stops in rank R alone, and the others wait.",
+        ),
         dry_run: bool = typer.Option(
             False, "--dry-run", help="Check the config and print it as resolved; build and train nothing."
         ),
     ) -> None:
-        """Train what a config says, in one process: a run is made, trained, evaluated and kept, the config with it.
+        """Train what a config says: a run is made, trained, evaluated and kept, the config with it.
 
         Values are typed by what they replace, and what is derived from them in the config follows.
         """
-        from luxmeter.train import PyConfig, importable, load_plugins, project_of, train_config
+        from luxmeter.train import launch
+
+        if processes != 1 and not (dry_run or launch.is_launched()):
+            command = [sys.executable, *interpreter_flags(), "-m", "luxmeter", "train", *context.meta[_WORDS]]
+            raise SystemExit(launch.launch(command, processes=processes, debug_rank=debug_rank))
+        if debug_rank is not None:
+            launch.wait_for_debugged(debug_rank)
+            debug = True
+        from luxmeter.train import (
+            PyConfig,
+            dist,
+            importable,
+            load_plugins,
+            project_of,
+            train_config,
+            users_frames,
+        )
 
         project = project_of(config)
         with importable(project):
             try:
+                if not dry_run:
+                    dist.ensure_group()
                 load_plugins(project)
                 read = PyConfig.fromfile(config, override or ())
                 if dry_run:
@@ -59,14 +91,17 @@ def register(app: typer.Typer) -> None:
                 train_config(read, name=name or None, resume=resume == _LAST or resume or False, debug=debug)
             except KeyboardInterrupt:
                 raise SystemExit(130) from None  # the Trainer has said what it saved
-            except LuxmeterError:
+            except LuxmeterError as error:
                 if debug:
-                    raise _shown() from None
-                raise
-            except Exception:  # noqa: BLE001 - of the user's code
-                raise _shown(whole=debug) from None
+                    raise dist.end_failed(error) from None
+                raise dist.end_failed(error, f"luxmeter: {error}\n", code=2) from None
+            except Exception as error:  # noqa: BLE001 - of the user's code
+                if not debug:
+                    error = error.with_traceback(users_frames(error.__traceback__, ""))
+                raise dist.end_failed(error) from None
 
 
+_WORDS = "luxmeter.words"
 _LAST = "the last run of this name"
 
 
@@ -75,6 +110,7 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As ever, with these spelled out."""
+        ctx.meta[_WORDS] = list(args)
         own = [text for one in self.params for text in one.opts]
         said = [f"--resume={_LAST}" if word == "--resume" else word for word in args]
         return super().parse_args(
@@ -89,18 +125,3 @@ class _Command(TyperCommand):
 def _show(config: PyConfig) -> None:
     config.check()
     sys.stdout.write(config.dump())
-
-
-def _shown(*, whole: bool = True) -> SystemExit:
-    """Print the error that is at hand, the user's frames alone unless `whole`; what to end with."""
-    import traceback
-
-    error = sys.exc_info()[1]
-    assert error is not None
-    if not whole:
-        from luxmeter.train import users_frames
-
-        error = error.with_traceback(users_frames(error.__traceback__, ""))
-    sys.stdout.flush()
-    traceback.print_exception(error)
-    return SystemExit(1)

@@ -1,0 +1,242 @@
+"""The jobs of a lab's queue: one table, which is no part of the index.
+
+An index can be made anew from the runs' directories; jobs cannot. So they rest in a file of their own
+(`queue/jobs.sqlite`, one for all machines that share the lab, written through to the disk), or, where `store.url` names a
+PostgreSQL database, in a table of their own there: `luxmeter reindex` touches neither.
+
+Schema history
+1: jobs, facts (the schema's number).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+import sqlalchemy.exc
+
+from luxmeter.errors import StoreError
+from luxmeter.process import Process
+from luxmeter.store import layout
+from luxmeter.store.database import Database, server_url, sqlite_url
+
+SCHEMA = 1
+JOB_STATES = ("queued", "running", "done", "failed", "cancelled", "lost")
+ENDED = ("done", "failed", "cancelled", "lost")
+
+_metadata = sa.MetaData()
+_jobs = sa.Table(
+    "luxmeter_jobs",
+    _metadata,
+    sa.Column("lab", sa.String(32), primary_key=True),
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("priority", sa.Integer, nullable=False),
+    sa.Column("group_name", sa.Text, nullable=False),
+    sa.Column("job", sa.Text, nullable=False),  # the whole Job as JSON
+    sa.Index("luxmeter_jobs_state", "lab", "state"),
+)
+_facts = sa.Table(
+    "luxmeter_jobs_facts",
+    _metadata,
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("value", sa.Text),
+)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What must be free for a job. `gpus` None: one where the machine has any."""
+
+    memory_bytes: int = 0
+    cpus: int = 1
+    gpus: int | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One entry of the queue."""
+
+    id: int
+    program: str  # the script or config, from the project's folder on
+    kind: str  # script or config
+    arguments: tuple[str, ...]
+    cwd: str
+    root: str  # the project's folder
+    code: str  # what its code is kept under, as it was when the job was queued
+    python: str
+    created_ns: int
+    state: str = "queued"
+    needs: Needs = Needs()
+    priority: int = 0
+    retries: int = 0
+    after: tuple[int, ...] = ()
+    group: str = ""
+    trial: Mapping[str, Any] = field(default_factory=dict)  # of a sweep: the values that were chosen
+    engine: str = ""  # what runs it: local; empty until it was started
+    place: str = ""  # what the engine calls it
+    attempt: int = 0  # how often it was started
+    run: str = ""  # the id reserved for its run
+    worker: Process | None = None
+    process: Process | None = None
+    gpus: tuple[int, ...] = ()
+    asked: str = ""  # cancel: somebody wants its end
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    exit_code: int | None = None
+    why: str = ""
+
+    @property
+    def typed(self) -> list[str]:
+        """What it runs, as it was typed."""
+        return [self.program, *self.arguments]
+
+    def record(self) -> dict[str, Any]:
+        """As plain values."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("worker", "process", "needs"):
+            plain[name] = None if plain[name] is None else dict(vars(plain[name]))
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+    @staticmethod
+    def of(record: Mapping[str, Any]) -> Job:
+        """From its record; what a newer version added is passed over."""
+        known = {each.name: record[each.name] for each in fields(Job) if each.name in record}
+        for name in ("arguments", "after", "gpus"):
+            known[name] = tuple(known.get(name, ()))
+        for name in ("worker", "process"):
+            known[name] = Process.of(known[name]) if known.get(name) else None
+        return Job(**{**known, "needs": Needs(**known["needs"])})
+
+
+class JobTable:
+    """One lab's jobs. Whoever changes them is alone while the transaction lasts."""
+
+    def __init__(self, lab_folder: Path, lab_id: str) -> None:
+        self.folder = lab_folder / layout.QUEUE
+        self._file = self.folder / "jobs.sqlite"
+        self._lab = lab_id
+        self.database = Database(server_url(lab_folder) or sqlite_url(self._file), durable=True)
+        self._is_checked = False
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.database.close()
+
+    def jobs(self, *states: str, group: str = "") -> list[Job]:
+        """Those in one of these states, or all, in the order they were added."""
+        if not self.database.is_server and not self._file.is_file():
+            return []
+        with self._told(), self.database.read() as connection:
+            if not self._is_checked:
+                if not sa.inspect(connection).has_table(_jobs.name):
+                    return []
+                self._check_version(connection)
+            return _select(connection, self._lab, states, group)
+
+    @contextmanager
+    def change(self) -> Iterator[JobChange]:
+        """A transaction: what is read in it stays true until its end, and nobody else changes anything."""
+        if not self.database.is_server:
+            try:
+                self.folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise _not_writable(self.folder, str(error.strerror)) from error
+        with self._told():
+            if not self._is_checked:
+                with self.database.change() as connection:
+                    _metadata.create_all(connection)
+                    self._check_version(connection)
+            with self.database.change(f" queue {self._lab}") as connection:
+                yield JobChange(connection, self._lab)
+
+    def _check_version(self, connection: sa.Connection) -> None:
+        found = connection.execute(sa.select(_facts.c.value).where(_facts.c.key == "schema")).scalar()
+        if found is None:
+            connection.execute(_facts.insert().values(key="schema", value=str(SCHEMA)))
+        elif int(found) > SCHEMA:
+            raise StoreError(
+                "queue-format",
+                f"The queue of this lab has format {found}; this version reads up to {SCHEMA}.",
+                "Update luxmeter to use it.",
+            )
+        else:
+            self._is_checked = True
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What goes wrong with the file, in our words."""
+        try:
+            with self.database.translated():
+                yield
+        except sqlalchemy.exc.DatabaseError as error:
+            said = str(error.orig).strip()
+            if "locked" in said or "busy" in said:
+                raise StoreError(
+                    "queue-locked",
+                    f"Another program holds {self._file} for itself ({said}).",
+                    "End it, then try again; jobs that run go on.",
+                ) from error
+            if "readonly" in said or "unable to open" in said:
+                raise _not_writable(self._file, said) from error
+            raise StoreError(
+                "queue-damaged",
+                f"{self._file} cannot be read: {said}.",
+                "Restore it from a copy, or move it away and queue anew: runs are not touched.",
+            ) from error
+
+
+class JobChange:
+    """A transaction on one lab's jobs."""
+
+    def __init__(self, connection: sa.Connection, lab: str) -> None:
+        self._connection = connection
+        self._lab = lab
+
+    def jobs(self, *states: str, group: str = "") -> list[Job]:
+        """As `JobTable.jobs`."""
+        return _select(self._connection, self._lab, states, group)
+
+    def get(self, number: int) -> Job | None:
+        """The job of this number."""
+        query = sa.select(_jobs.c.job).where(_jobs.c.lab == self._lab, _jobs.c.id == number)
+        text = self._connection.execute(query).scalar()
+        return None if text is None else Job.of(json.loads(text))
+
+    def next_id(self) -> int:
+        """The number of the next job: one more than the last ever."""
+        query = sa.select(sa.func.max(_jobs.c.id)).where(_jobs.c.lab == self._lab)
+        return int(self._connection.execute(query).scalar() or 0) + 1
+
+    def put(self, job: Job) -> None:
+        """Write a job down, in place of what was known of it."""
+        row = {"state": job.state, "priority": job.priority, "group_name": job.group, "job": _text(job)}
+        mine = (_jobs.c.lab == self._lab) & (_jobs.c.id == job.id)
+        if not self._connection.execute(_jobs.update().where(mine).values(**row)).rowcount:
+            self._connection.execute(_jobs.insert().values(lab=self._lab, id=job.id, **row))
+
+
+def _select(connection: sa.Connection, lab: str, states: Sequence[str], group: str) -> list[Job]:
+    query = sa.select(_jobs.c.job).where(_jobs.c.lab == lab)
+    if states:
+        query = query.where(_jobs.c.state.in_(states))
+    if group:
+        query = query.where(_jobs.c.group_name == group)
+    return [Job.of(json.loads(text)) for text in connection.execute(query.order_by(_jobs.c.id)).scalars()]
+
+
+def _text(job: Job) -> str:
+    return json.dumps(job.record()).replace("\\u0000", "\\ufffd")  # PostgreSQL has no NUL
+
+
+def _not_writable(place: Path, why: str) -> StoreError:
+    return StoreError(
+        "queue-not-writable",
+        f"The queue in {place} cannot be changed: {why}.",
+        "Give rights there, or name another lab with LUXMETER_HOME.",
+    )

@@ -1,0 +1,1 @@
+"""What runs jobs: one file each behind one Protocol."""

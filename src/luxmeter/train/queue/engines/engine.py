@@ -1,0 +1,91 @@
+"""What the worker asks of whatever runs jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from luxmeter.errors import UsageError, suggestion
+from luxmeter.store import Job, Needs
+
+
+@dataclass(frozen=True)
+class Start:
+    """A program to be started for a job."""
+
+    job: Job
+    words: Sequence[str]
+    cwd: Path
+    variables: Mapping[str, str]
+    log: Path
+
+
+@dataclass(frozen=True)
+class Room:
+    """Whether a job can start now. `never`: it needs more than there is at all."""
+
+    free: bool
+    why: str = ""
+    never: bool = False
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class End:
+    """How a program ended: its exit code, or None if it is gone and nobody knows."""
+
+    code: int | None
+    why: str = ""
+
+
+class Going(Protocol):
+    """A program that was started."""
+
+    place: str  # what the engine calls it
+
+    def poll(self) -> End | None:
+        """How it ended; None while it goes on."""
+
+    def end(self, how: Literal["ask", "kill"]) -> None:
+        """Ask it to end, or end it."""
+
+
+class Engine(Protocol):
+    """Where jobs run."""
+
+    name: str
+    slots: int  # how many at once, unless something else is said
+
+    def room(self, needs: Needs, running: Sequence[Job]) -> Room:
+        """Whether there is room beside those that run."""
+
+    def start(self, start: Start) -> Going:
+        """Start a program; OSError or LuxmeterError if that cannot be done."""
+
+    def adopt(self, job: Job) -> Going | None:
+        """Go on with a program whose worker is gone; None if it is not this engine's, or gone too."""
+
+    def close(self) -> None:
+        """Let go of everything; what runs is not ended."""
+
+
+def engine_named(name: str) -> Engine:
+    """The engine of this name."""
+    if name not in _ENGINES:
+        raise UsageError(
+            "unknown-engine",
+            f"Nothing called {name!r} runs jobs.",
+            suggestion(name, _ENGINES) or f"There are: {', '.join(_ENGINES)}.",
+        )
+    return _ENGINES[name]()
+
+
+def _local() -> Engine:
+    from luxmeter.train.queue.engines.local import Local
+
+    return Local()
+
+
+_ENGINES: dict[str, Callable[[], Engine]] = {"local": _local}

@@ -1,0 +1,113 @@
+"""`luxmeter sweep`: one program with many values."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from luxmeter.render import one_line, print_json
+from luxmeter.train import JobOptions, SweepOptions
+from luxmeter.view.cli.queue import WorkerLine, interruptible, opened
+from luxmeter.view.options import takes
+
+if TYPE_CHECKING:
+    from luxmeter.train import Sweep
+
+_SWEEP = ("grid", "search", "space", "sampler", "prune", "seeds", "metric", "mode", "name", "draw_seed")
+_JOB = ("memory", "cpus", "gpus", "priority", "retries", "after", "kind")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(
+        context_settings={"ignore_unknown_options": True},  # which are the program's
+        epilog="Example: luxmeter sweep train.py --grid lr=0.1,0.01 --seeds 3 --metric eval/acc",
+    )
+    @_both
+    def sweep(
+        program: Path = typer.Argument(
+            metavar="script.py|config.py", help="A script, or a config of luxmeter train."
+        ),
+        arguments: list[str] | None = typer.Argument(
+            None, metavar="[args]...", help="What all trials share; of a config: key=value."
+        ),
+        given: Any = None,
+        slots: int | None = typer.Option(
+            None, "--slots", min=1, help="Jobs at once. [default: the number of GPUs, or 1]"
+        ),
+        as_json: bool = typer.Option(False, "--json", help="For machines."),
+    ) -> None:
+        """Try many values of parameters: each is a job of the queue, all are run now.
+
+        Options that are none of the sweep's are the program's, and so is all behind --.
+        Ctrl-C takes no more, waits for those that run and leaves the rest in the queue; luxmeter queue work goes on.
+        """
+        from luxmeter.train import Sweep, Worker, engine_named, job_options, sweep_options
+
+        options = sweep_options({name: value for name, value in given.items() if name in _SWEEP})
+        jobs = job_options({name: value for name, value in given.items() if name in _JOB})
+        with opened(create=True) as queue:
+            engine = engine_named("local")
+            try:
+                made = Sweep(queue, program, arguments or [], options, jobs)
+                line = WorkerLine()
+                worker = Worker(queue, engine, slots=slots, group=made.name, told=line.told)
+                with interruptible(worker, line.say), _live(made, line) as shown:
+                    made.run(worker, shown=shown)
+            finally:
+                engine.close()
+            _show(made, as_json)
+        if any(trial.state not in ("done", "queued") and not _pruned(trial) for trial in made.trials):
+            raise typer.Exit(1)
+
+
+def _both(command: Any) -> Any:
+    """The options of a sweep and of its jobs."""
+    return takes((SweepOptions, JobOptions), *_SWEEP, *_JOB)(command)
+
+
+def _pruned(trial: Any) -> bool:
+    return any(job.why.startswith("pruned") for job in trial.jobs)
+
+
+def _show(sweep: Sweep, as_json: bool) -> None:
+    from luxmeter.view.text.jobs import best_line, trial_records, trial_table
+
+    ranked, metric = sweep.ranked, sweep.options.metric
+    if as_json:
+        print_json({"sweep": sweep.name, "trials": trial_records(ranked)})
+        return
+    trial_table(ranked, metric).print()
+    left = sum(job.state == "queued" for trial in ranked for job in trial.jobs)
+    if left:
+        sys.stdout.write(f"{left} jobs of {sweep.name} wait: luxmeter queue work --group {sweep.name}\n")
+    sys.stdout.write(f"{one_line(best_line(sweep.name, ranked, metric, sweep.options.mode))}\n")
+
+
+@contextlib.contextmanager
+def _live(sweep: Sweep, line: WorkerLine) -> Iterator[Any]:
+    """On a terminal a table that is kept up to date; elsewhere a line an event."""
+    if not sys.stderr.isatty():
+        yield lambda one: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from luxmeter.view.text.jobs import trial_table
+
+    console = Console(stderr=True)
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        line.use(console)
+
+        def show(one: Sweep) -> None:
+            rows = one.ranked[: max(3, console.height - 4)]
+            live.update(Text(trial_table(rows, one.options.metric).text(console.width)), refresh=True)
+
+        yield show

@@ -1,0 +1,79 @@
+"""The worker killed at random moments: no job runs twice at once, none is forgotten, and each that began is finished."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from queue_parts import project
+
+from luxmeter.train import JobOptions, Wanted, Worker, engine_named, open_queue
+
+# Each job holds a lock while it runs: who finds it held runs beside itself.
+SCRIPT = """
+import fcntl, os, sys, time
+number, seconds, folder = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+lock = open(f"{folder}/{number}.lock", "w")
+note = os.open(f"{folder}/noted", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    os.write(note, f"twice {number}\\n".encode())
+os.write(note, f"began {number}\\n".encode())
+time.sleep(seconds)
+os.write(note, f"ended {number}\\n".encode())
+"""
+
+
+def work_until_killed() -> None:
+    """In a process of its own: it never ends by itself."""
+    os.setsid()
+    queue = open_queue()
+    Worker(queue, engine_named("local"), slots=2).work()
+
+
+def kill_workers(folder: Path, *, kills: int, jobs: int, job_s: float, seed: int) -> None:
+    script = project(folder / "project", script=SCRIPT)
+    draw = random.Random(seed)
+    queue = open_queue(create=True)
+    wanted = [Wanted([str(number), str(job_s), str(folder)]) for number in range(jobs)]
+    queue.add(script, wanted, JobOptions(cpus=1, memory=1))
+    fork = multiprocessing.get_context("fork")
+    for _ in range(kills):
+        worker = fork.Process(target=work_until_killed)
+        worker.start()
+        time.sleep(draw.uniform(0.0, 1.5 * job_s + 0.5))
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.join()
+        worker.close()
+        if not queue.table.jobs("queued"):  # so that there is always one to be begun
+            queue.add(script, [Wanted([str(jobs), str(job_s), str(folder)])], JobOptions(cpus=1, memory=1))
+            jobs += 1
+    Worker(queue, engine_named("local"), slots=2).work(drain=True)
+
+    noted = (folder / "noted").read_text().split("\n")
+    assert not [line for line in noted if line.startswith("twice")]
+    assert sorted(line for line in noted if line.startswith("ended")) == sorted(
+        f"ended {n}" for n in range(jobs)
+    )
+    assert [(job.id, job.state) for job in queue.table.jobs() if job.state != "done"] == []
+    assert [job.attempt for job in queue.table.jobs()] == [1] * jobs
+    runs = [path for path in (queue.lab.folder / "runs").iterdir() if (path / "run.json").is_file()]
+    assert {path.name for path in runs} == {job.run for job in queue.table.jobs()}
+    assert not list((queue.folder / "going").iterdir()) and not list((queue.folder / "code").iterdir())
+    queue.close()
+
+
+def test_a_few_kills(tmp_path: Path) -> None:
+    kill_workers(tmp_path, kills=5, jobs=4, job_s=0.3, seed=17)
+
+
+@pytest.mark.soak
+def test_a_hundred_kills(tmp_path: Path) -> None:
+    kill_workers(tmp_path, kills=100, jobs=20, job_s=0.5, seed=2026)

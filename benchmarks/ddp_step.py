@@ -181,12 +181,12 @@ def launch(processes: int) -> int:
                 rank.kill()
 
 
-def rounds(count: int, epochs: int) -> dict[str, list[float]]:
+def rounds(count: int, epochs: int) -> dict[str, list[list[float]]]:
     """Seconds of each, in turns; the order changes from round to round, and the first round warms up."""
     import torch.distributed as dist
 
     names = list(CONTENDERS)
-    times: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[str, list[list[float]]] = {name: [] for name in names}
     for number in range(count + 1):
         turn = number % len(names)
         for name in (*names[turn:], *names[:turn]):
@@ -200,7 +200,7 @@ def rounds(count: int, epochs: int) -> dict[str, list[float]]:
                 shutil.rmtree(folder, ignore_errors=True)
             dist.barrier()
             if number:
-                times[name].append(took)
+                times[name].append([took])
         if dist.get_rank() == 0:
             print(f"\rround {number} of {count}", end="", flush=True, file=sys.stderr)
     return times

@@ -1,12 +1,13 @@
 """What a training framework costs a training: lux.Trainer beside a bare loop, Lightning, Ignite and Accelerate, in one run.
 
-    make peers && .venv-peers/bin/python benchmarks/trainer.py [--rounds 25] [--check]
+    make peers && .venv-peers/bin/python benchmarks/trainer.py [--rounds 12] [--check]
 
 Each trains the same MLP on scikit-learn's digits with the same batches, keeps the loss of every step, prints a line every
 50 steps and saves model, optimizer and random state after every epoch. The bare loop does that by hand: csv, print,
-torch.save. All of them take turns, round by round; timed is the loop, from its first batch until everything is on disk. A
-second bare loop stands beside the first: what it differs by is the noise. Ignite and Accelerate run without metrics, lines
-and checkpoints, too. Then the time from `python train.py` to the first step, each in a process of its own.
+torch.save. Each has a process of its own; they take turns of a few epochs, one at a time, and a turn ends when everything is
+on disk. A round has many turns, and the next one has new processes: no memory layout, and no minute in which the machine was
+busy, decides. A second bare loop stands beside the first: what it differs by is the noise. Ignite and Accelerate run without
+metrics, lines and checkpoints, too. Then the time from `python train.py` to the first step.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import contextlib
 import csv
 import gc
-import io
+import itertools
 import logging
 import os
 import shutil
@@ -26,14 +27,46 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from paired_ratios import report
 
 GOAL = 1.03
 BATCH = 32
-Timed = Callable[[Path, int], float]
+FOR_EVER = 1_000_000_000  # epochs: a contender goes on until it is ended
 os.environ.update(HF_HUB_OFFLINE="1", DO_NOT_TRACK="true")
+
+
+class Turns:
+    """What a contender calls: `begin` before its first batch, itself after each epoch. Between its turns it waits in there."""
+
+    def __init__(self, told: IO[str]) -> None:
+        self._told, self._left, self._start = told, 0, 0.0
+
+    def begin(self) -> None:
+        if os.environ.get("TELL_FIRST_STEP"):
+            self._tell(f"first step {time.time()}")
+            os._exit(0)
+        self._wait()
+
+    def __call__(self, settle: Callable[[], object] = lambda: None) -> None:
+        """An epoch is over; `settle`: wait until what it saved is on disk."""
+        self._left -= 1
+        if not self._left:
+            settle()
+            self._tell(str(time.perf_counter() - self._start))
+            self._wait()
+
+    def _tell(self, line: str) -> None:
+        print(line, file=self._told, flush=True)
+
+    def _wait(self) -> None:
+        line = sys.stdin.readline()
+        if not line:
+            os._exit(0)
+        self._left = int(line)
+        gc.collect()
+        self._start = time.perf_counter()
 
 
 def digits() -> Any:
@@ -60,7 +93,7 @@ def torch_loader(data: Any) -> Any:
     return DataLoader(data, batch_size=BATCH, shuffle=True, drop_last=True)
 
 
-def bare(folder: Path, epochs: int) -> float:
+def bare(folder: Path, turns: Turns) -> None:
     """By hand."""
     import random
 
@@ -70,10 +103,10 @@ def bare(folder: Path, epochs: int) -> float:
 
     model, optim = mlp()
     loader, step = torch_loader(digits()), 0
-    start = first_step()
+    turns.begin()
     with open(folder / "metrics.csv", "w", newline="") as file:
         metrics = csv.writer(file)
-        for epoch in range(epochs):
+        for epoch in itertools.count():
             total = 0.0
             for batch, (xs, ys) in enumerate(loader):
                 loss = cross_entropy(model(xs), ys)
@@ -94,10 +127,10 @@ def bare(folder: Path, epochs: int) -> float:
             }  # fmt: skip
             torch.save(state, folder / "new.pt")
             os.replace(folder / "new.pt", folder / f"{epoch % 3}.pt")
-    return time.perf_counter() - start
+            turns()
 
 
-def luxmeter(folder: Path, epochs: int, *, own_loader: bool = True) -> float:
+def luxmeter(folder: Path, turns: Turns, *, own_loader: bool = True) -> None:
     """Everything that is on by itself: meters, metrics, log, checkpoints, output, code, Control; and lux.DataLoader."""
     from torch.nn.functional import cross_entropy
 
@@ -114,28 +147,28 @@ def luxmeter(folder: Path, epochs: int, *, own_loader: bool = True) -> float:
             xs, ys = batch_data
             return cross_entropy(self.model(xs), ys)
 
-    class Start(lux.Callback):
-        at = 0.0
+    class Turn(lux.Callback):
+        priority = 1000
 
         def before_train(self, trainer: lux.Trainer) -> None:
-            self.at = first_step()
+            turns.begin()
+
+        def after_epoch(self, trainer: lux.Trainer, meter: Any) -> None:
+            turns(trainer.saver.flush)
 
     os.environ["LUXMETER_HOME"] = str(folder / "lab")
-    trainer = Digits({"epoch": epochs})
+    trainer = Digits({"epoch": FOR_EVER})
     trainer.initial_exp(str(folder / "experiment"))
-    start = Start().hook(trainer)
+    Turn().hook(trainer)
     trainer.train()
-    took = time.perf_counter() - start.at
-    trainer.close()
-    return took
 
 
-def luxmeter_torch_loader(folder: Path, epochs: int) -> float:
+def luxmeter_torch_loader(folder: Path, turns: Turns) -> None:
     """With torch's DataLoader, as in the bare loop: what is left is the Trainer itself."""
-    return luxmeter(folder, epochs, own_loader=False)
+    luxmeter(folder, turns, own_loader=False)
 
 
-def lightning(folder: Path, epochs: int) -> float:
+def lightning(folder: Path, turns: Turns) -> None:
     """CSVLogger, ModelCheckpoint, a progress bar."""
     import torch
     from torch.nn.functional import cross_entropy
@@ -146,8 +179,6 @@ def lightning(folder: Path, epochs: int) -> float:
     from lightning.pytorch.loggers import CSVLogger
 
     class Digits(pl.LightningModule):
-        start = 0.0
-
         def __init__(self) -> None:
             super().__init__()
             self.net, self.optim = mlp()
@@ -161,20 +192,18 @@ def lightning(folder: Path, epochs: int) -> float:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return self.optim
 
-        def on_train_start(self) -> None:
-            self.start = first_step()
+        def on_train_epoch_start(self) -> None:  # what ends the epoch before, its checkpoint too, is done
+            turns() if self.current_epoch else turns.begin()
 
     trainer = pl.Trainer(
-        max_epochs=epochs, accelerator="cpu", logger=CSVLogger(str(folder)), log_every_n_steps=1,
+        max_epochs=-1, accelerator="cpu", logger=CSVLogger(str(folder)), log_every_n_steps=1,
         callbacks=[ModelCheckpoint(folder / "save", save_top_k=3, monitor="step", mode="max")],
         enable_model_summary=False,
     )  # fmt: skip
-    model = Digits()
-    trainer.fit(model, torch_loader(digits()))
-    return time.perf_counter() - model.start
+    trainer.fit(Digits(), torch_loader(digits()))
 
 
-def ignite(folder: Path, epochs: int, *, alone: bool = False) -> float:
+def ignite(folder: Path, turns: Turns, *, alone: bool = False) -> None:
     """Its Engine, with a running average, csv and Checkpoint."""
     from ignite.engine import Engine, Events
     from ignite.handlers import Checkpoint, DiskSaver
@@ -205,17 +234,17 @@ def ignite(folder: Path, epochs: int, *, alone: bool = False) -> float:
                 {"model": model, "optim": optim, "engine": engine}, DiskSaver(str(folder / "save"), require_empty=False), n_saved=3
             )  # fmt: skip
             engine.add_event_handler(Events.EPOCH_COMPLETED, saver)
-        start = first_step()
-        engine.run(loader, max_epochs=epochs)
-        return time.perf_counter() - start
+        engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: turns())
+        turns.begin()
+        engine.run(loader, max_epochs=FOR_EVER)
 
 
-def ignite_alone(folder: Path, epochs: int) -> float:
+def ignite_alone(folder: Path, turns: Turns) -> None:
     """Without metrics, lines and checkpoints."""
-    return ignite(folder, epochs, alone=True)
+    ignite(folder, turns, alone=True)
 
 
-def accelerate(folder: Path, epochs: int, *, alone: bool = False) -> float:
+def accelerate(folder: Path, turns: Turns, *, alone: bool = False) -> None:
     """The bare loop with its prepare, backward and save_state."""
     from accelerate import Accelerator
     from torch.nn.functional import cross_entropy
@@ -223,10 +252,11 @@ def accelerate(folder: Path, epochs: int, *, alone: bool = False) -> float:
     accelerator = Accelerator(cpu=True)
     model, optim = mlp()
     model, optim, loader = accelerator.prepare(model, optim, torch_loader(digits()))
-    start, step = first_step(), 0
+    turns.begin()
+    step = 0
     with open(folder / "metrics.csv", "w", newline="") as file:
         metrics = csv.writer(file)
-        for epoch in range(epochs):
+        for epoch in itertools.count():
             for xs, ys in loader:
                 loss = cross_entropy(model(xs), ys)
                 accelerator.backward(loss)
@@ -240,15 +270,15 @@ def accelerate(folder: Path, epochs: int, *, alone: bool = False) -> float:
                         print(f"epoch {epoch} step {step} loss {number:.4f}")
             if not alone:
                 accelerator.save_state(str(folder / f"save-{epoch % 3}"))
-    return time.perf_counter() - start
+            turns()
 
 
-def accelerate_alone(folder: Path, epochs: int) -> float:
+def accelerate_alone(folder: Path, turns: Turns) -> None:
     """Without metrics, lines and checkpoints."""
-    return accelerate(folder, epochs, alone=True)
+    accelerate(folder, turns, alone=True)
 
 
-CONTENDERS: dict[str, Timed] = {
+CONTENDERS: dict[str, Callable[[Path, Turns], None]] = {
     "bare": bare,
     "bare again": bare,
     "luxmeter": luxmeter,
@@ -263,35 +293,43 @@ CONTENDERS: dict[str, Timed] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--epochs", type=int, default=30, help="of 56 batches, in each round")
+    parser.add_argument("--rounds", type=int, default=12, help="each with processes of its own")
+    parser.add_argument("--turns", type=int, default=12, help="of each contender in a round")
+    parser.add_argument("--epochs", type=int, default=8, help="of 56 batches, in each turn")
     parser.add_argument(
         "--starts", type=int, default=5, help="processes of each for the time to the first step"
     )
     parser.add_argument("--systems", nargs="*", default=list(CONTENDERS), choices=list(CONTENDERS))
     parser.add_argument("--check", action="store_true", help="end with 1 if the goal is missed")
-    parser.add_argument("--first-step", choices=list(CONTENDERS), help=argparse.SUPPRESS)
+    parser.add_argument("--contender", choices=list(CONTENDERS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if (Path(__file__).parent.parent / "pyproject.toml").is_file():
         sys.exit(in_a_folder_of_its_own())
-    with contextlib.suppress(ImportError):
-        if "lightning" in (options.first_step or options.systems):
-            import cpu_torchvision  # noqa: F401 - the torchvision of PyPI imports beside a CPU torch only after it
-    if options.first_step:
-        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(SystemExit):
-            CONTENDERS[options.first_step](Path(folder), 1)
+    if options.contender:
+        contend(options.contender)
         return
-    import torch
-
-    torch.set_num_threads(1)
     names = ["bare", *(name for name in options.systems if name != "bare")]
-    times = rounds(names, options.rounds, options.epochs)
+    times = rounds(names, options.rounds, options.turns, options.epochs)
     steps = options.epochs * (1797 // BATCH)
-    title = f"MLP on digits, {steps} steps in each of {options.rounds} rounds, 1 thread"
+    title = f"MLP on digits, {options.rounds} rounds of {options.turns} turns of {steps} steps, 1 thread"
     good = report(title, times, steps=steps, goal=GOAL)
     if options.starts:
         starts([name for name in names if " " not in name], options.starts)
     sys.exit(int(options.check and not good))
+
+
+def contend(name: str) -> None:
+    """A contender's process: trains in its turns. What it prints goes nowhere: a terminal's speed is no matter of theirs."""
+    told = os.fdopen(os.dup(1), "w")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    with contextlib.suppress(ImportError):
+        if name == "lightning":
+            import cpu_torchvision  # noqa: F401 - the torchvision of PyPI imports beside a CPU torch only after it
+    import torch
+
+    torch.set_num_threads(1)
+    CONTENDERS[name](Path.cwd(), Turns(told))
 
 
 def in_a_folder_of_its_own() -> int:
@@ -308,20 +346,54 @@ def in_a_folder_of_its_own() -> int:
         )
 
 
-def rounds(names: list[str], count: int, epochs: int) -> dict[str, list[float]]:
-    """Seconds of each, in turns; the order changes from round to round, and the first round warms up."""
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(count + 1):
-        turn = number % len(names)
-        for name in (*names[turn:], *names[:turn]):
-            gc.collect()
-            with tempfile.TemporaryDirectory() as folder, silence():
-                took = CONTENDERS[name](Path(folder), epochs)
-            if number:
-                times[name].append(took)
-        print(f"\rround {number} of {count}", end="", flush=True, file=sys.stderr)
+def rounds(names: list[str], count: int, turns: int, epochs: int) -> dict[str, list[list[float]]]:
+    """Seconds of each, by round and turn; the order changes from turn to turn, and the first of a round warms up."""
+    times: dict[str, list[list[float]]] = {name: [[] for _ in range(count)] for name in names}
+    for number in range(count):
+        with contextlib.ExitStack() as stack:
+            processes = {name: stack.enter_context(started(name)) for name in names}
+            for turn in range(turns + 1):
+                first = turn % len(names)
+                for name in (*names[first:], *names[:first]):
+                    took = a_turn(name, processes[name], epochs)
+                    if turn:
+                        times[name][number].append(took)
+                print(
+                    f"\rround {number + 1} of {count}, turn {turn} of {turns} ",
+                    end="",
+                    flush=True,
+                    file=sys.stderr,
+                )
     print(file=sys.stderr)
     return times
+
+
+@contextlib.contextmanager
+def started(name: str) -> Iterator[subprocess.Popen[str]]:
+    """A contender's process, in a folder of its own; ended and removed afterwards."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        errors = Path(folder) / "errors.txt"
+        with (
+            errors.open("w") as said,
+            subprocess.Popen(
+                [sys.executable, __file__, "--contender", name],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, cwd=folder,
+            ) as process,
+        ):  # fmt: skip
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+def a_turn(name: str, process: subprocess.Popen[str], epochs: int) -> float:
+    """Have it train so many epochs; how long it took."""
+    assert process.stdin is not None and process.stdout is not None
+    print(epochs, file=process.stdin, flush=True)
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"{name} ended")
+    return float(line)
 
 
 def starts(names: list[str], count: int) -> None:
@@ -330,11 +402,12 @@ def starts(names: list[str], count: int) -> None:
     for _ in range(count):
         for name in names:
             began = time.time()
-            done = subprocess.run(
-                [sys.executable, __file__, "--first-step", name],
-                capture_output=True, text=True, env={**os.environ, "TELL_FIRST_STEP": "1"},
-            )  # fmt: skip
-            told = [line for line in done.stderr.splitlines() if line.startswith("first step ")]
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run(
+                    [sys.executable, __file__, "--contender", name], cwd=folder, capture_output=True, text=True,
+                    env={**os.environ, "TELL_FIRST_STEP": "1"},
+                )  # fmt: skip
+            told = [line for line in done.stdout.splitlines() if line.startswith("first step ")]
             if not told:
                 raise SystemExit(f"{name} made no step:\n{done.stderr[-2000:]}")
             taken[name].append(float(told[0].split()[-1]) - began)
@@ -342,21 +415,6 @@ def starts(names: list[str], count: int) -> None:
     for name, seconds in taken.items():
         middle, base = (sorted(found)[count // 2] for found in (seconds, taken["bare"]))
         print(f"  {name:24} {middle:6.2f} s   {middle / base:.2f}x of bare")
-
-
-def first_step() -> float:
-    """Now; where the time to the first step is asked for, that is told and the process ends."""
-    if os.environ.get("TELL_FIRST_STEP"):
-        print(f"first step {time.time()}", file=sys.stderr, flush=True)
-        os._exit(0)
-    return time.perf_counter()
-
-
-@contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """What they print goes into memory: a terminal's speed is no matter of theirs."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
 
 
 def quiet_lightning() -> None:

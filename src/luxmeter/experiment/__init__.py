@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
     from luxmeter.experiment.checkpoint.saver import Loaded as Loaded
     from luxmeter.experiment.checkpoint.saver import Saver as Saver
+    from luxmeter.experiment.checkpoint.state import HasState as HasState
+    from luxmeter.experiment.checkpoint.state import has_state as has_state
     from luxmeter.experiment.checkpoint.state import restore_state as restore_state
     from luxmeter.experiment.compare.curves import Band as Band
     from luxmeter.experiment.compare.curves import Sets as Sets
@@ -119,6 +121,8 @@ __getattr__, __dir__, __all__ = door(
         "FolderState": "checkpoint.folder_state",
         "Loaded": "checkpoint.saver",
         "Saver": "checkpoint.saver",
+        "HasState": "checkpoint.state",
+        "has_state": "checkpoint.state",
         "restore_state": "checkpoint.state",
         "Band": "compare.curves",
         "Sets": "compare.curves",

@@ -14,12 +14,14 @@ from luxmeter.errors import CheckpointError, LuxmeterError, StoreError, UsageErr
 from luxmeter.experiment import (
     AvgMeter,
     DataLoader,
+    HasState,
     Loaded,
     Saver,
     file_name,
     find_run,
     folder_of,
     get_rng_state,
+    has_state,
     lab_of,
     restore_state,
     runs,
@@ -192,7 +194,7 @@ def _of_this_rank(trainer: Trainer, saved: Mapping[str, Any], random: Any) -> di
         mine = of_ranks[rank]
         for name, state in mine["data"].items():
             if name in trainer.data:
-                cast(parts.HasState, trainer.data[name]).load_state_dict(state)
+                cast(HasState, trainer.data[name]).load_state_dict(state)
         _put_gradients(trainer, mine["gradients"])
         return {key: mine[key] for key in ("random", "epoch_random", "meter")}
     trainer.notice(
@@ -262,7 +264,7 @@ def reopen(trainer: Trainer) -> None:
         at.next_batch()
     if at.idx and at.phase is Phase.BATCHES:
         loader: Any = trainer.data["train"]
-        if isinstance(loader, parts.HasState):
+        if has_state(loader):
             loader.load_state_dict(loader.state_dict())
         else:
             training.skip = at.idx
@@ -329,7 +331,7 @@ def peek(data: DataBundle, name: str) -> Any:
             "Pass the inputs yourself: trainer.cost(inputs).",
         )
     random = get_rng_state()
-    before = loader.state_dict() if isinstance(loader, parts.HasState) else None
+    before = loader.state_dict() if has_state(loader) else None
     try:
         for batch in loader:
             return batch
@@ -386,7 +388,7 @@ def _check_optimizer(optimizer: Optimizer, saved: Mapping[str, Any], name: str, 
 def _loaders(data: DataBundle) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, loader in data.made().items():
-        if isinstance(loader, parts.HasState) and not any(loader is known for known in found.values()):
+        if has_state(loader) and not any(loader is known for known in found.values()):
             found[name] = loader
     return found
 

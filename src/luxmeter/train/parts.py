@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from luxmeter.experiment import has_state
+
 _MOST = 1000  # in a list or dict: a longer one is data
 
 
-def find(owner: Any, kind: type | tuple[type, ...]) -> dict[str, Any]:
+def find(owner: Any, kind: type) -> dict[str, Any]:
     """The attributes of a kind, by name; each object once.
 
     Those in lists, tuples, dicts, dataclasses and SimpleNamespaces as `name.0`, `name.key`.
     """
+    return _find(owner, lambda value: isinstance(value, kind))
+
+
+def _find(owner: Any, is_meant: Callable[[Any], bool]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in vars(owner).items():
         if name != "_training":
-            _look(name, value, kind, found, ())
+            _look(name, value, is_meant, found, ())
     return found
 
 
 def _look(
-    name: str, value: Any, kind: type | tuple[type, ...], found: dict[str, Any], above: tuple[int, ...]
+    name: str, value: Any, is_meant: Callable[[Any], bool], found: dict[str, Any], above: tuple[int, ...]
 ) -> None:
-    if isinstance(value, kind) and not isinstance(value, type):
+    if is_meant(value) and not isinstance(value, type):
         if not any(value is known for known in found.values()):
             found[name] = value
     elif id(value) not in above:  # a list may hold itself
         for key, inner in _inside(value):
-            _look(f"{name}.{key}", inner, kind, found, (*above, id(value)))
+            _look(f"{name}.{key}", inner, is_meant, found, (*above, id(value)))
 
 
 def _inside(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -64,8 +70,13 @@ def _is_holder(value: Any) -> bool:
 def models(owner: Any) -> dict[str, nn.Module]:
     """The modules: those that hold others of them among their own are enough."""
     every = find(owner, nn.Module)
-    inner = {id(below) for module in every.values() for below in module.modules() if below is not module}
+    inner = _inner(every)
     return {name: module for name, module in every.items() if id(module) not in inner}
+
+
+def _inner(every: Mapping[str, nn.Module]) -> set[int]:
+    """Those that others of them hold."""
+    return {id(below) for module in every.values() for below in module.modules() if below is not module}
 
 
 def optimizers(owner: Any) -> dict[str, Optimizer]:
@@ -105,17 +116,6 @@ def homeless(owner: Any) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-@runtime_checkable
-class HasState(Protocol):
-    """Whatever has state_dict and load_state_dict."""
-
-    def state_dict(self) -> Any:
-        """What a checkpoint holds."""
-
-    def load_state_dict(self, state: Any, /) -> Any:
-        """Go on from there."""
-
-
 class ParameterState:
     """A loose parameter as a part of a checkpoint."""
 
@@ -137,14 +137,19 @@ class ParameterState:
 
 def stateful(owner: Any) -> dict[str, Any]:
     """All of them that a checkpoint has to hold: models, optimizers, schedulers, generators, all else with a state."""
-    inner = {id(module) for module in find(owner, nn.Module).values()} - {
-        id(module) for module in models(owner).values()
+    every = _find(owner, lambda value: has_state(value) or isinstance(value, torch.Generator | nn.Parameter))
+    modules = {name: value for name, value in every.items() if isinstance(value, nn.Module)}
+    inner = _inner(modules)
+    held = {id(one) for module in modules.values() for one in module.parameters()}
+    return {
+        name: ParameterState(value) if isinstance(value, nn.Parameter) else value
+        for name, value in every.items()
+        if id(value) not in inner and id(value) not in held and not _is_empty(value)
     }
-    every = find(owner, (HasState, torch.Generator))
-    found = {name: value for name, value in every.items() if id(value) not in inner and not _is_empty(value)}
-    return {**found, **{name: ParameterState(one) for name, one in loose(owner).items()}}
 
 
 def _is_empty(value: Any) -> bool:
     """A module that holds nothing: most losses."""
-    return isinstance(value, nn.Module) and not value.state_dict()
+    if not isinstance(value, nn.Module) or next(value.parameters(), None) is not None:
+        return False
+    return not value.state_dict()

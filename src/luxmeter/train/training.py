@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment import AvgMeter, Experiment, Saver, get_rng_state, set_rng_state
-from luxmeter.train import checkpoints, parts
+from luxmeter.experiment import AvgMeter, Experiment, Saver, get_rng_state, has_state, set_rng_state
+from luxmeter.train import checkpoints
 from luxmeter.train.callbacks.callback import Callbacks
 from luxmeter.train.data import DataBundle, described, moved, set_epoch
 from luxmeter.train.in_step import InStep
@@ -118,7 +118,7 @@ class Training:
         if which == "train":
             return self._train_batches(source, device)
         is_trainings = source is self.data.made().get("train")
-        if is_trainings and self.reading and isinstance(source, parts.HasState):
+        if is_trainings and self.reading and has_state(source):
             raise UsageError(
                 "data-shared",
                 f"The {which} data is the very loader that the training reads at this moment.",
@@ -131,7 +131,7 @@ class Training:
         self, which: str, source: Any, device: torch.device, *, goes_back: bool
     ) -> Generator[Any]:
         """All of them. Afterwards the loader stands behind them; before them if they were left, or `goes_back`."""
-        before = source.state_dict() if isinstance(source, parts.HasState) else None
+        before = source.state_dict() if has_state(source) else None
         is_empty = is_left = True
         if self.in_step is not None:
             is_empty = False  # there may be fewer batches than ranks
@@ -157,7 +157,7 @@ class Training:
             batches: Iterable[Any] = checkpoints.replayed(source, self)
         else:
             batches = source
-            if not isinstance(source, parts.HasState):  # its order is drawn here: to come to it again
+            if not has_state(source):  # its order is drawn here: to come to it again
                 self.epoch_random = get_rng_state()
         self.reading = True
         try:

@@ -67,19 +67,21 @@ def file_name(kind: Kind, step: int) -> str:
 
 def sidecar_of(path: Path) -> Path:
     """The JSON file beside a checkpoint."""
-    return path.with_name(path.name + ".json")
+    return Path(f"{path}.json")
 
 
 def list_files(folder: Path, kind: Kind) -> list[SavedFile]:
     """All files of a kind, in the order they were saved: the last one is the latest."""
     found = []
     try:
-        paths = list(folder.iterdir())
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    for path in paths:
-        match = _PATTERNS[kind].fullmatch(path.name)
+    for name in names:
+        match = _PATTERNS[kind].fullmatch(name)
         if match:
+            path = folder / name
             records = _read_sidecar(path)
             saved = _entry(path, int(match[1]), records) if records else read_entry(path, int(match[1]))
             if saved is not None:
@@ -113,11 +115,9 @@ def write_sidecar(path: Path, record: dict[str, Any]) -> None:
     full = {"version": SIDECAR_VERSION, **record, **({"previous": before[0]} if before else {})}
     # In a folder that has no such file yet, the two names may come to the disk together.
     with replacing(sidecar_of(path), sync_folder=bool(before)) as file:
-        file.write(
-            json.dumps(full, indent=1, ensure_ascii=False, allow_nan=False).encode(
-                "utf-8", "backslashreplace"
-            )
-        )
+        # On one line: laid out, json writes it without its C part, while the training waits for the interpreter.
+        text = json.dumps(full, ensure_ascii=False, allow_nan=False)
+        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def write_saved(path: Path, snapshot: Snapshot, record: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch.utils.data import DataLoader, Sampler
@@ -106,7 +106,7 @@ def _with_manager(parts: Mapping[str, Any], random: Any) -> dict[str, Any]:
     """`random=` takes True, False, or a RndManager, whose marks are then saved as well."""
     if isinstance(random, bool):
         return dict(parts)
-    if not _has_state(random):
+    if not has_state(random):
         raise UsageError(
             "resume-random",
             f"random is True, False or a RndManager; got {random!r}.",
@@ -115,7 +115,18 @@ def _with_manager(parts: Mapping[str, Any], random: Any) -> dict[str, Any]:
     return {**parts, "random": random}
 
 
-def _has_state(part: Any) -> bool:
+class HasState(Protocol):
+    """Whatever has state_dict and load_state_dict."""
+
+    def state_dict(self) -> Any:
+        """What a checkpoint holds."""
+
+    def load_state_dict(self, state: Any, /) -> Any:
+        """Go on from there."""
+
+
+def has_state(part: Any) -> TypeGuard[HasState]:
+    """Whether it has: asked of the object, since a wrapper may only forward to what has them."""
     return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
 
 
@@ -133,11 +144,11 @@ def _holds_state(part: Any) -> bool:
         return not _is_plain(part) and any(_holds_state(inner) for inner in part)
     if isinstance(part, dict):
         return any(_holds_state(inner) for inner in part.values())
-    return _has_state(part) or is_generator(part) or isinstance(part, Sampler | DataLoader)
+    return has_state(part) or is_generator(part) or isinstance(part, Sampler | DataLoader)
 
 
 def _state_of(part: Any, name: str) -> dict[str, Any]:
-    if _has_state(part):
+    if has_state(part):
         return {"kind": "state", "state": part.state_dict()}
     if is_generator(part):
         return {"kind": "generator", "state": generator_state(part)}
@@ -170,7 +181,7 @@ def _put(part: Any, saved: Mapping[str, Any], name: str, path: str) -> None:
             f"Leave it out, and read resume(...).values[{name!r}].",
         )
     try:
-        if kind == "state" and _has_state(part):
+        if kind == "state" and has_state(part):
             part.load_state_dict(saved["state"])
             return
         if kind == "generator" and is_generator(part):

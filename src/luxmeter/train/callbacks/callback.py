@@ -132,6 +132,7 @@ class Callbacks:
     def __init__(self) -> None:
         self.hooks = Hooks()  # always those of now
         self._hooked: list[Hooked] = []
+        self._named: list[tuple[str, Hooked]] = []  # each with a name that no other has
 
     def add(self, callback: Any, *, priority: int | None = None, every: int = 1, once: bool = False) -> None:
         """Hook a callback: an object with any of the methods of HOOKS. It takes the place of the trainer's own of its kind."""
@@ -171,7 +172,7 @@ class Callbacks:
         """What of them belongs into a checkpoint, under a name of its own."""
         return {
             name: one.callback
-            for name, one in _named(self._hooked)
+            for name, one in self._named
             if callable(getattr(one.callback, "state_dict", None))
             and callable(getattr(one.callback, "load_state_dict", None))
         }
@@ -180,13 +181,13 @@ class Callbacks:
         """What `every` and `once` have counted, for a checkpoint."""
         return {
             name: {"calls": dict(one.calls), "was_called": list(one.was_called)}
-            for name, one in _named(self._hooked)
+            for name, one in self._named
             if one.calls
         }
 
     def keep_rhythm(self, saved: Mapping[str, Any]) -> None:
         """Go on counting from what `rhythm` gave."""
-        for name, one in _named(self._hooked):
+        for name, one in self._named:
             if name in saved:
                 one.calls, one.was_called = dict(saved[name]["calls"]), list(saved[name]["was_called"])
 
@@ -243,9 +244,9 @@ class Callbacks:
 
     def _arrange(self, hooked: list[Hooked]) -> None:
         self._hooked = sorted(hooked, key=lambda one: one.priority)
-        named = _named(self._hooked)
+        self._named = _named(self._hooked)
         for hook in HOOKS:
-            having = [(name, one) for name, one in named if callable(getattr(one.callback, hook, None))]
+            having = [(name, one) for name, one in self._named if callable(getattr(one.callback, hook, None))]
             self.hooks.names[hook] = tuple(name for name, _ in having)
             self.hooks[hook] = tuple(one.hook(hook) for _, one in having)
 
@@ -263,7 +264,7 @@ class Callbacks:
             return "no callbacks"
         rows = [
             (one.priority, name, "once" if one.once else "", one.every, ", ".join(one.methods()))
-            for name, one in _named(self._hooked)
+            for name, one in self._named
         ]
         columns = (
             Column("priority", NUMBER),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import multiprocessing
+import pickle
 import random
 import warnings
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -256,6 +261,35 @@ def test_get_batch_data_goes_over_the_end_of_epochs() -> None:
     assert loader.get_state()[:2] == (1, 2)
     with pytest.raises(UsageError, match="loader-empty"):
         lux.DataLoader(Drawing(0), batch_size=2).get_batch_data()
+
+
+@pytest.mark.parametrize("taken", ["get_batch_data", "iterated"])
+def test_a_dropped_loader_ends_its_workers_at_once(taken: str) -> None:
+    loader = lux.DataLoader(Drawing(8), batch_size=2, num_workers=1)
+    before = set(multiprocessing.active_children())
+    gc.disable()  # nothing is left to it
+    try:
+        batch = loader.get_batch_data() if taken == "get_batch_data" else next(iter(loader))
+        assert len(batch) and len(set(multiprocessing.active_children()) - before) == (
+            taken == "get_batch_data"
+        )
+        known = weakref.ref(loader)
+        del loader
+        assert known() is None
+        assert set(multiprocessing.active_children()) <= before
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
+def test_a_copy_of_a_loader_stands_where_it_does(copied: Callable[[Any], Any]) -> None:
+    loader = lux.DataLoader(list(range(8)), batch_size=2, shuffle=True, seed=1)
+    loader.get_batch_data()
+    other = copied(loader)
+    assert other.get_state() == loader.get_state()
+    assert [one.tolist() for one in (other.get_batch_data(), other.get_batch_data())] == [
+        one.tolist() for one in (loader.get_batch_data(), loader.get_batch_data())
+    ]
 
 
 def say_dataset(worker_id: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -187,11 +188,12 @@ class DataLoader(TorchDataLoader[T_co]):
         """The next batch, beginning the next epoch when this one is over."""
         for _ in range(2):
             if self._running is None:
-                self._running = iter(self)
-            try:
-                return next(self._running)
-            except StopIteration:
-                self._running = None
+                self._begin_epoch()
+                self._running = self._open()
+            batch = self._advance(self._running, self._turn)
+            if batch is not _END:
+                return batch
+            self._running = None
         raise UsageError(
             "loader-empty", "The loader has no batch.", "Check the dataset, the sampler and drop_last."
         )
@@ -262,13 +264,31 @@ class DataLoader(TorchDataLoader[T_co]):
         self._stream_state = state.get("stream")
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self._begin_epoch()
+        return _Epoch(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy goes on where this one stands, with workers of its own."""
+        return {**vars(self), "_inner": None, "_running": None, "_begun": False}
+
+    # Inside
+
+    def _begin_epoch(self) -> None:
         if self._begun:
             self._go_to(self._epoch + 1, 0, None)
         self._begun = True
         self._turn += 1
-        return _Epoch(self, self._turn)
 
-    # Inside
+    def _advance(self, batches: Iterator[Any], turn: int) -> Any:
+        """The next batch, or _END; the position moves past it if it is still this turn's."""
+        with self._apart():
+            batch = next(batches, _END)
+        if turn == self._turn:
+            if batch is _END:
+                self._go_to(self._epoch + 1, 0, None)
+            else:
+                self._step += 1
+        return batch
 
     def _go_to(self, epoch: int, step: int, plan: Plan | None) -> None:
         self._epoch, self._step, self._plan = epoch, step, plan
@@ -407,7 +427,8 @@ class _Tickets:
     """The sampler of the inner loader: the tickets of whatever epoch is being read."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader = loader
+        # Weakly: a loader that is dropped is to end its workers at once, not when garbage is collected some day.
+        self._loader = weakref.proxy(loader)
 
     def __iter__(self) -> Iterator[Ticket]:
         # Now, not at the first next(): by then the loader may be elsewhere.
@@ -421,9 +442,9 @@ class _Tickets:
 class _Epoch:
     """Hands out batches and moves the loader's position: past a batch only when it is handed out."""
 
-    def __init__(self, loader: DataLoader[Any], turn: int) -> None:
+    def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
-        self._turn = turn
+        self._turn = loader._turn
         self._batches: Iterator[Any] | None = loader._open()
 
     def __iter__(self) -> _Epoch:
@@ -435,14 +456,8 @@ class _Epoch:
     def __next__(self) -> Any:
         if self._batches is None:
             raise StopIteration
-        with self._loader._apart():
-            batch = next(self._batches, _END)
-        mine = self._turn == self._loader._turn
+        batch = self._loader._advance(self._batches, self._turn)
         if batch is _END:
             self._batches = None  # lets the workers end
-            if mine:
-                self._loader._go_to(self._loader._epoch + 1, 0, None)
             raise StopIteration
-        if mine:
-            self._loader._step += 1
         return batch

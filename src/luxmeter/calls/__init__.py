@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from luxmeter.calls.session import start_in_child as start_in_child
     from luxmeter.calls.session import stop as stop
     from luxmeter.calls.session import trace as trace
+    from luxmeter.calls.stragglers import CollectiveWaits as CollectiveWaits
+    from luxmeter.calls.stragglers import RankWaits as RankWaits
+    from luxmeter.calls.stragglers import Stragglers as Stragglers
     from luxmeter.calls.table import CallTable as CallTable
     from luxmeter.calls.table import Row as Row
     from luxmeter.calls.tree import CallTree as CallTree
@@ -83,6 +86,9 @@ __getattr__, __dir__, __all__ = door(
         "start_in_child": "session",
         "stop": "session",
         "trace": "session",
+        "CollectiveWaits": "stragglers",
+        "RankWaits": "stragglers",
+        "Stragglers": "stragglers",
         "CallTable": "table",
         "Row": "table",
         "CallTree": "tree",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from luxmeter.calls.frameworks import has_mindspore as has_mindspore
     from luxmeter.calls.frameworks import import_mindspore as import_mindspore
     from luxmeter.calls.layout import free_name as free_name
+    from luxmeter.calls.layout import make_trace_folder as make_trace_folder
+    from luxmeter.calls.layout import mark_stopped as mark_stopped
     from luxmeter.calls.listen import Heard as Heard
     from luxmeter.calls.listen import Listener as Listener
     from luxmeter.calls.options import TraceOptions as TraceOptions
@@ -69,6 +71,8 @@ __getattr__, __dir__, __all__ = door(
         "has_mindspore": "frameworks",
         "import_mindspore": "frameworks",
         "free_name": "layout",
+        "make_trace_folder": "layout",
+        "mark_stopped": "layout",
         "Heard": "listen",
         "Listener": "listen",
         "TraceOptions": "options",

@@ -44,6 +44,11 @@ def make(options: TraceOptions, own: Rank) -> tuple[Path, bool]:
     return folder, alone
 
 
+def make_trace_folder(options: TraceOptions, own: Rank) -> Path:
+    """The folder of a trace that others record into."""
+    return make(options, own)[0]
+
+
 def make_process(folder: Path, rank: int) -> Path:
     """The folder of this process inside the trace's."""
     own, number = folder / f"rank{rank}-{os.getpid()}", 1

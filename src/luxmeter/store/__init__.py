@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from luxmeter.store.query import Not as Not
     from luxmeter.store.query import parse_field as parse_field
     from luxmeter.store.query import parse_filter as parse_filter
+    from luxmeter.store.rank_writer import RankWriter as RankWriter
+    from luxmeter.store.rank_writer import run_of_job as run_of_job
+    from luxmeter.store.rank_writer import tell_ranks as tell_ranks
     from luxmeter.store.records import Command as Command
     from luxmeter.store.records import Ending as Ending
     from luxmeter.store.records import FileChange as FileChange
@@ -122,6 +125,9 @@ __getattr__, __dir__, __all__ = door(
         "Run": "run",
         "SegmentWriter": "segments",
         "compact": "segments",
+        "RankWriter": "rank_writer",
+        "run_of_job": "rank_writer",
+        "tell_ranks": "rank_writer",
         "read_segments": "segments",
         "File": "values",
         "Histogram": "values",

@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
         ),
         log: bool = typer.Option(False, "--log", help="What the program printed, and nothing else."),
         system: bool = typer.Option(False, "--system", help="The machine's metrics too."),
+        ranks: bool = typer.Option(False, "--ranks", help="What other ranks than 0 logged too."),
         stragglers: bool = typer.Option(
             False,
             "--stragglers",
@@ -48,10 +49,11 @@ def register(app: typer.Typer) -> None:
         if stragglers or rank is not None:
             _show_ranks(what, _trace_of(found), stragglers=stragglers, rank=rank, as_json=as_json)
         elif found.run is None:
-            if log or system:
+            if log or system or ranks:
+                asked = "--log" if log else "--system" if system else "--ranks"
                 raise UsageError(
                     "show-run-only",
-                    f"{what} is no run, and {'--log' if log else '--system'} shows something of a run.",
+                    f"{what} is no run, and {asked} shows something of a run.",
                     "Leave it out, or name the run.",
                 )
             _SHOW[found.kind](found.path, as_json)
@@ -61,9 +63,8 @@ def register(app: typer.Typer) -> None:
         elif as_json:
             print_json(found.run.record())
         else:
-            write_page(
-                found.run, sys.stdout, width=shutil.get_terminal_size((100, 24)).columns, system=system
-            )
+            width = shutil.get_terminal_size((100, 24)).columns
+            write_page(found.run, sys.stdout, width=width, system=system, ranks=ranks)
 
 
 def _trace_of(found: Named) -> Path | None:

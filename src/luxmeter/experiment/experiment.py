@@ -122,7 +122,7 @@ class Experiment:
         if not (ranks.is_main() or self._options.all_ranks) or job_given() is not None:
             self._is_silent = True
             if job_given() is None:
-                self._beside = OtherRank(ranks.rank(), self._options)
+                self._join_rank_0()
             return
         if self._place is not None:
             self._folder = ExperimentFolder(self._place)
@@ -306,6 +306,18 @@ class Experiment:
             run.fail(error)
             raise
 
+    def _join_rank_0(self) -> None:
+        """On another rank: log beside rank 0. As there, it goes on where `luxmeter run` began for the whole program."""
+        outer = running.take_offered()
+        before = outer._beside if isinstance(outer, Experiment) else None
+        if before is not None and isinstance(outer, Experiment):
+            outer._beside = None
+            if self._options.lab is None:
+                self._beside = before
+                return
+            before.end(Ending())
+        self._beside = OtherRank(ranks.rank(), self.name, self._options)
+
     def _take_over(self, outer: Experiment) -> None:
         """Go on in the run that `luxmeter run` began for the whole program."""
         run, self._lab, self._recording = outer._run, outer._lab, outer._recording
@@ -339,7 +351,7 @@ class Experiment:
             self._board = TensorBoardFiles(Path(self._options.tensorboard))
             self._board.set_params(redaction.hide_params(self._params))
         if self._lab is not None and not self._options.all_ranks:
-            tell_other_ranks(self._lab, run.id)
+            tell_other_ranks(self._lab, self.name, run.id)
         self._leave = contextlib.ExitStack()
         self._leave.callback(running.remove, self)
         running.add(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from pathlib import Path
 
@@ -14,14 +13,21 @@ from luxmeter.experiment.options import ExperimentOptions
 from luxmeter.settings import find_lab
 from luxmeter.store import Ending, Lab, RankWriter, run_of_job, tell_ranks
 
+_joined: set[Path] = set()  # runs that experiments of this process are, or were, part of
+
 
 class OtherRank:
     """Begins and ends with the experiment of such a rank. Its run is rank 0's, which may begin later than this."""
 
-    def __init__(self, rank: int, options: ExperimentOptions) -> None:
-        lab = _lab_folder(options)
-        key = ranks.job_key()
-        find = functools.partial(run_of_job, lab, key) if key else lambda: None
+    def __init__(self, rank: int, name: str, options: ExperimentOptions) -> None:
+        lab, key = _lab_folder(options), ranks.job_key()
+
+        def find() -> Path | None:
+            found = run_of_job(lab, key, name, _joined) if key else None
+            if found is not None:
+                _joined.add(found)
+            return found
+
         self.writer = RankWriter(rank, lab, find)
         self._system = SystemMeter() if options.system_s else None
         self._every_s = options.system_s
@@ -49,12 +55,12 @@ class OtherRank:
                 self.writer.log(self._system.sample())
 
 
-def tell_other_ranks(lab: Lab, run_id: str) -> None:
-    """On rank 0 of several: where they find its run."""
+def tell_other_ranks(lab: Lab, name: str, run_id: str) -> None:
+    """On rank 0 of several: where they find the run of the experiment of that name."""
     key = ranks.job_key()
     if key and ranks.world_size() > 1:
         with contextlib.suppress(OSError):  # then what they log is not kept
-            tell_ranks(lab.folder, key, run_id)
+            tell_ranks(lab.folder, key, name, run_id)
 
 
 def _lab_folder(options: ExperimentOptions) -> Path:

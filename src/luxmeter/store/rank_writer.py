@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from luxmeter.store.troubles import Troubles
 from luxmeter.store.writer import RunWriter
 
 _PATIENCE_S = 2.0  # for rank 0's run to come, at the end
-_FORMAT = 1  # 1: run (id), written_ns
+_LOST_S = 60.0  # without a sign of life from a rank 0 on another machine
+_FORMAT = 1  # 1: process (of rank 0), runs: name, run (id), written_ns of each
 
 
 class RankWriter(RunWriter):
@@ -94,29 +95,42 @@ class RankWriter(RunWriter):
             super()._blame(problem)
 
 
-def tell_ranks(lab_folder: Path, key: str, run_id: str) -> None:
-    """On rank 0: this is the run of the job."""
+def tell_ranks(lab_folder: Path, key: str, name: str, run_id: str) -> None:
+    """On rank 0: this is the run of the experiment of that name."""
     place = lab_folder / layout.RANKS
     place.mkdir(exist_ok=True)
-    write_json(place / f"{key}.json", {"format": _FORMAT, "run": run_id, "written_ns": time.time_ns()})
+    own = vars(Process.here())
+    before = read_json(place / f"{key}.json", {})
+    runs = before["runs"] if before.get("format") == _FORMAT and before.get("process") == own else []
+    told = {"name": name, "run": run_id, "written_ns": time.time_ns()}
+    write_json(place / f"{key}.json", {"format": _FORMAT, "process": own, "runs": [*runs, told]})
 
 
-def run_of_job(lab_folder: Path, key: str) -> Path | None:
-    """On the others: the run that rank 0 told of, if it is of this job and not of one before it."""
+def run_of_job(lab_folder: Path, key: str, name: str, but: Collection[Path] = ()) -> Path | None:
+    """On the others: the first run of that name that rank 0 told of, if it is of this job and not of one before it."""
     try:
         said: Any = read_json(lab_folder / layout.RANKS / f"{key}.json")
         if said is None or said["format"] > _FORMAT:
             return None
-        folder = lab_folder / layout.RUNS / layout.named("run", said["run"])
-        if said["written_ns"] / 1e9 >= Process.here().started:
-            return folder if folder.is_dir() else None
-        # Told before this process began: then rank 0 must be at it still.
-        if checked.read_status(folder) is not None:
-            return None
-        process = Process.of(checked.read_identity(folder)["process"])
-        return folder if is_alive(process, folder, lost_after_s=60.0) else None
+        for told in said["runs"]:
+            folder = lab_folder / layout.RUNS / layout.named("run", told["run"])
+            if told["name"] == name and folder not in but and _is_of_this_job(folder, told["written_ns"]):
+                return folder
     except (LuxmeterError, OSError, ValueError, KeyError, TypeError):
         return None
+    return None
+
+
+def _is_of_this_job(folder: Path, written_ns: int) -> bool:
+    if not folder.is_dir():
+        return False
+    if written_ns / 1e9 >= Process.here().started:
+        return True
+    # Told before this process began: then rank 0 must be at it still.
+    if checked.read_status(folder) is not None:
+        return False
+    process = Process.of(checked.read_identity(folder)["process"])
+    return is_alive(process, folder, lost_after_s=_LOST_S)
 
 
 def rank_folders(run_folder: Path) -> dict[int, Path]:

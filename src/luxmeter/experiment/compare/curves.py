@@ -193,7 +193,7 @@ def _in_order(series: Series, x: str) -> tuple[Floats, Floats]:
 
 
 def _series(member: Run, key: str, name: str) -> Series | None:
-    if key not in member.summary:
+    if key not in member.summary and "@rank" not in key:
         return None
     try:
         table = member.metric(key).to_arrow()

@@ -11,7 +11,7 @@ from luxmeter.errors import LuxmeterError
 from luxmeter.experiment.capture.system_metrics import SystemMeter
 from luxmeter.experiment.options import ExperimentOptions
 from luxmeter.settings import find_lab
-from luxmeter.store import Ending, Lab, RankWriter, run_of_job, tell_ranks
+from luxmeter.store import Ending, Lab, RankWriter, beside, run_of_job, tell_ranks
 
 _joined: set[Path] = set()  # runs that experiments of this process are, or were, part of
 
@@ -29,6 +29,8 @@ class OtherRank:
             return found
 
         self.writer = RankWriter(rank, lab, find)
+        self._leave = contextlib.ExitStack()
+        self._leave.enter_context(beside(self.writer))
         self._system = SystemMeter() if options.system_s else None
         self._every_s = options.system_s
         self._over = threading.Event()
@@ -39,6 +41,7 @@ class OtherRank:
 
     def end(self, outcome: Ending) -> None:
         """Write the rest."""
+        self._leave.close()
         self._over.set()
         if self._thread is not None and self._thread.is_alive():  # not in a forked child
             self._thread.join()

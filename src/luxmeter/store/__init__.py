@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from luxmeter.store import layout as layout
     from luxmeter.store import records as records
     from luxmeter.store.active import activate as activate
+    from luxmeter.store.active import active_folder as active_folder
     from luxmeter.store.active import active_run as active_run
+    from luxmeter.store.active import beside as beside
     from luxmeter.store.active import runs_begun_here as runs_begun_here
     from luxmeter.store.blobs import blob_path as blob_path
     from luxmeter.store.blobs import read_blob as read_blob
@@ -79,7 +81,9 @@ __getattr__, __dir__, __all__ = door(
     __name__,
     {
         "activate": "active",
+        "active_folder": "active",
         "active_run": "active",
+        "beside": "active",
         "runs_begun_here": "active",
         "blob_path": "blobs",
         "read_blob": "blobs",

@@ -21,7 +21,7 @@ from luxmeter.store.liveness import is_alive
 from luxmeter.store.troubles import Troubles
 from luxmeter.store.writer import RunWriter
 
-_PATIENCE_S = 2.0  # for rank 0's run to come, at the end
+_PATIENCE_S = 2.0  # for rank 0's run to come, when something has to be put there now
 _LOST_S = 60.0  # without a sign of life from a rank 0 on another machine
 _FORMAT = 1  # 1: process (of rank 0), runs: name, run (id), written_ns of each
 
@@ -39,6 +39,11 @@ class RankWriter(RunWriter):
         """The run is this one."""
         with self._lock:
             self._join(run_folder)
+
+    def found(self) -> Path | None:
+        """The run's folder; waits a little for it, if rank 0 is not as far yet."""
+        with self._lock:
+            return self.run_folder if self._is_found(_PATIENCE_S) else None
 
     # -- inside: until the run is found, nothing is written -----------------------------------------------------
 

@@ -47,7 +47,12 @@ def traced_job(request: Request, processes: int) -> Iterator[Mapping[str, str]]:
         made = make_trace_folder(options, Rank(0, processes, 0, "luxmeter"))
         token = Token.of(made, options, 0)
         told = {"folder": token.folder, "rank": token.rank, "options": token.options, "job": True}
-        yield {PARENT: json.dumps(told)}
+        try:
+            yield {PARENT: json.dumps(told)}
+        except BaseException:
+            if not any(made.glob("rank*-*")):
+                life.leave_none(made)
+            raise
         mark_stopped(made)
         _end(made, request, files)
 

@@ -513,12 +513,12 @@ def _summed(
 def _clearly(
     of_ranks: Sequence[RankWaits], by_call: Mapping[int, Sequence[int]], others_ns: int
 ) -> RankWaits | None:
-    """The first, if what it caused stands out, also without the one call in which it caused most."""
-    first, *rest = of_ranks
-    usual = first.caused_ns - max(by_call[first.rank], default=0)
-    if first.last < _FEWEST or usual < _CLEAR_SHARE * others_ns:
+    """The one that stands out, of each the one call left out in which it caused most: what happens once is no habit."""
+    usual = {one.rank: one.caused_ns - max(by_call[one.rank], default=0) for one in of_ranks}
+    first, second, *_ = sorted(of_ranks, key=lambda one: -usual[one.rank])
+    if first.last < _FEWEST or usual[first.rank] < _CLEAR_SHARE * others_ns:
         return None
-    return first if usual >= _CLEAR_TIMES * rest[0].caused_ns else None
+    return first if usual[first.rank] >= _CLEAR_TIMES * usual[second.rank] else None
 
 
 def _numbered(ranks: Sequence[int]) -> str:

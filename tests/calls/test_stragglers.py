@@ -15,8 +15,11 @@ from luxmeter.calls.stragglers import Stragglers, find_stragglers
 from luxmeter.errors import TraceError
 from luxmeter.signature import Signature, Word
 
+ONE_CORE = "calls are made up: no core records them"
 MS = 1_000_000
-Call = tuple[str, float, float] | tuple[str, float, float, str]  # what, from, until (ms), the group that it names
+Call = (
+    tuple[str, float, float] | tuple[str, float, float, str]
+)  # what, from, until (ms), the group that it names
 
 
 def recording(
@@ -30,7 +33,9 @@ def recording(
         for process, calls in enumerate(ranks.values())
         for call in calls
     ]
-    events: dict[str, Any] = {name: np.zeros(len(rows), EVENT_DTYPE[name]) for name in EVENT_DTYPE.names or ()}
+    events: dict[str, Any] = {
+        name: np.zeros(len(rows), EVENT_DTYPE[name]) for name in EVENT_DTYPE.names or ()
+    }
     events["own_ns"] = np.zeros(len(rows), np.int64)
     events["process"] = np.array([row[0] for row in rows], np.uint32)
     events["callable"] = np.array([row[1] for row in rows], np.uint32)
@@ -38,7 +43,7 @@ def recording(
     events["start_ns"] = np.array([row[3] * MS for row in rows], np.int64)
     events["duration_ns"] = np.array([(row[4] - row[3]) * MS for row in rows], np.int64)
     callables = tuple(CallableNames(_whole(name)) for name in names)
-    known = {i: words for i, words in enumerate(callables)}
+    known = dict(enumerate(callables))
     processes = [
         ProcessRecord(
             rank, 100 + rank, known, {}, {},
@@ -65,9 +70,7 @@ def waits(found: Stragglers) -> list[tuple[str, int, float]]:
 def steps(late: Mapping[int, float], n: int = 6, name: str = "all_reduce") -> dict[int, list[Call]]:
     """So many steps of 100 ms: each rank comes as much later as it says, all leave together."""
     last = max(late.values())
-    return {
-        rank: [(name, 100 * k + by, 100 * k + last + 1) for k in range(n)] for rank, by in late.items()
-    }
+    return {rank: [(name, 100 * k + by, 100 * k + last + 1) for k in range(n)] for rank, by in late.items()}
 
 
 def test_the_last_to_come_made_the_others_wait() -> None:
@@ -171,7 +174,9 @@ def test_what_began_before_the_trace_of_another_rank_does_not_count() -> None:
 
 def test_the_clock_of_another_machine_is_set_by_collectives() -> None:
     here, there = steps({0: 0, 1: 40}).values()
-    far = [(name, start + 5e6, end + 5e6) for name, start, end, *_ in there]  # its clock began 5,000 s earlier
+    far = [
+        (name, start + 5e6, end + 5e6) for name, start, end, *_ in there
+    ]  # its clock began 5,000 s earlier
     found = find_stragglers(recording({0: here, 1: far}, began={1: 4e6}, clocks="ab"))
     assert waits(found) == [("all_reduce", 1, 240)]
     assert "the clock of rank 1, on another machine, was set by collectives" in found.notes[0]

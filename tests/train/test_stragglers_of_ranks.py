@@ -1,7 +1,6 @@
 """Real ranks, one of which sleeps: it is named, and the collective in which the others waited for it.
 
-A sleep of 50 ms a step stands far above what processes that share a machine make each other wait. On the core that is there: what is
-read is the trace's folder, which both cores write alike.
+A sleep of 50 ms a step stands far above what processes that share a machine make each other wait.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from luxmeter.calls import Stragglers
 from luxmeter.errors import UsageError
 from luxmeter.train.dist import ensure_group
 
+ONE_CORE = "what is read is the trace's folder, which both cores write alike; each more would take seconds of real ranks"
 NAP_S, STEPS = 0.05, 6
 Steps = Callable[[Callable[[bool], None]], None]  # is given what sleeps, if this is the rank for it
 
@@ -195,4 +195,6 @@ def test_what_each_rank_logs_lies_in_one_run(two: list[dict[str, Any]]) -> None:
     assert [p.value for p in run.metric("seen")] == [10.0]
     assert [p.value for p in run.metric("seen", rank=1)] == [11.0]
     # Losses of steps and averages are logged by rank 0, as ever.
-    assert "train/loss" in run.metrics and not [key for key in run.metrics_of(1) if key.startswith(("train/", "eval/"))]
+    assert "train/loss" in run.metrics and not [
+        key for key in run.metrics_of(1) if key.startswith(("train/", "eval/"))
+    ]

@@ -410,10 +410,12 @@ class Run:
         frame: pd.DataFrame = self.table(name).to_pandas()
         return frame
 
-    def objects(self, key: str | None = None) -> list[dict[str, Any]]:
+    def objects(self, key: str | None = None, *, rank: int = 0) -> list[dict[str, Any]]:
         """What was logged that is not a number, with its text decoded: text, arrays, histograms, images, files."""
-        rows = self.records(layout.OBJECTS)
-        with reading(self.folder / layout.TABLES / layout.OBJECTS):
+        place = self._of_rank(rank) / layout.TABLES / layout.OBJECTS
+        table = read_segments(place)
+        with reading(place):
+            rows = [] if table is None else table.to_pylist()
             return [
                 {**row, "text": from_json(json.loads(row["text"]))}
                 for row in rows

@@ -20,6 +20,7 @@ from torch import nn
 import luxmeter as lux
 from luxmeter.calls import Stragglers
 from luxmeter.errors import UsageError
+from luxmeter.store import Run
 from luxmeter.train.dist import ensure_group
 
 ONE_CORE = "what is read is the trace's folder, which both cores write alike; each more would take seconds of real ranks"
@@ -107,6 +108,16 @@ def trainer(rank: int) -> str:
     return found
 
 
+def in_experiment(rank: int) -> str:
+    """A trace without a place of its own, in an experiment that rank 0 alone makes a run of."""
+    with lux.Experiment("here", quiet=True, code=False, system_s=0) as exp:
+        with lux.trace() as trace:
+            dist.barrier()
+        dist.barrier()
+        assert exp.id == "" or rank == 0
+    return str(trace.folder)
+
+
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     scenarios = {
@@ -125,6 +136,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         "plain": traced("plain", plain, 0),
         "buffers": traced("buffers", ddp("data", buffers=True), 0),
         "trainer": trainer,
+        "in_experiment": in_experiment,
     }
     return run_ranks(2, scenarios, tmp_path_factory.mktemp("two"))
 
@@ -168,7 +180,7 @@ def test_of_two(two: list[dict[str, Any]], name: str, where: str) -> None:
 
 
 def test_of_a_training(two: list[dict[str, Any]]) -> None:
-    run = lux.runs(lab=Path(two[0]["trainer"]).parents[1])[0]
+    run = Run(Path(two[0]["trainer"]))
     assert run.trace is not None
     found = run.trace.stragglers()
     assert found.worst is not None and found.worst.rank == 1, str(found)
@@ -188,9 +200,15 @@ def test_a_trace_is_read_by_rank(two: list[dict[str, Any]]) -> None:
         trace.table(rank=2)
 
 
+def test_a_trace_in_an_experiment_is_one_of_all_ranks(two: list[dict[str, Any]]) -> None:
+    place = two[0]["in_experiment"]
+    assert place == two[1]["in_experiment"] and Path(place).parent.name == "calls", two
+    assert lux.load_trace(place).ranks == [0, 1]
+
+
 def test_what_each_rank_logs_lies_in_one_run(two: list[dict[str, Any]]) -> None:
     assert two[0]["trainer"] == two[1]["trainer"]
-    run = lux.runs(lab=Path(two[0]["trainer"]).parents[1])[0]
+    run = Run(Path(two[0]["trainer"]))
     assert run.ranks == [1]
     assert [p.value for p in run.metric("seen")] == [10.0]
     assert [p.value for p in run.metric("seen", rank=1)] == [11.0]

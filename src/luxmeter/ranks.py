@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +41,24 @@ def own_rank(environ: Mapping[str, str] | None = None) -> Rank:
             rank, distributed.get_world_size(), found.local_rank if found else rank, "torch.distributed"
         )
     return found or Rank(0, 1, 0, "none")
+
+
+def job_key(environ: Mapping[str, str] | None = None) -> str:
+    """What tells the job of this rank from others, the same on all its ranks; empty if the launcher does not say."""
+    env = os.environ if environ is None else environ
+    master = env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
+    step = env.get("SLURM_JOB_ID", ""), env.get("SLURM_STEP_ID", "")
+    parts: tuple[str, ...]
+    if all(master):
+        here = socket.gethostname() if master[0].startswith(("127.", "localhost", "::1")) else ""
+        parts = ("at", *master, here, env.get("TORCHELASTIC_RUN_ID", ""))
+    elif all(step):
+        parts = ("slurm", *step)
+    elif "PMIX_NAMESPACE" in env:
+        parts = ("pmix", env["PMIX_NAMESPACE"], socket.gethostname())
+    else:
+        return ""
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:24]
 
 
 def rank() -> int:

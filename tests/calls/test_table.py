@@ -98,7 +98,7 @@ def test_groupings():
     }  # fmt: skip
     assert {r.name: (r.total_ns, r.self_ns) for r in make_table(rec, "section")} == {"fit": (98, 24)}
     assert {r.name: (r.n, r.total_ns) for r in make_table(rec, "thread")} == {
-        "main (process 100)": (4, 74), "other (process 100)": (1, 5), "main (process 101)": (1, 7),
+        "main (rank 0)": (4, 74), "other (rank 0)": (1, 5), "main (rank 1)": (1, 7),
     }  # fmt: skip
     assert {r.name: (r.n, r.total_ns) for r in make_table(rec, "rank")} == {
         "rank 0": (5, 79),

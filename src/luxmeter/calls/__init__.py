@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from luxmeter.calls.frameworks import has_mindspore as has_mindspore
     from luxmeter.calls.frameworks import import_mindspore as import_mindspore
     from luxmeter.calls.layout import free_name as free_name
+    from luxmeter.calls.layout import make_trace_folder as make_trace_folder
+    from luxmeter.calls.layout import mark_stopped as mark_stopped
     from luxmeter.calls.listen import Heard as Heard
     from luxmeter.calls.listen import Listener as Listener
     from luxmeter.calls.options import TraceOptions as TraceOptions
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from luxmeter.calls.session import start_in_child as start_in_child
     from luxmeter.calls.session import stop as stop
     from luxmeter.calls.session import trace as trace
+    from luxmeter.calls.stragglers import CollectiveWaits as CollectiveWaits
+    from luxmeter.calls.stragglers import RankWaits as RankWaits
+    from luxmeter.calls.stragglers import Stragglers as Stragglers
     from luxmeter.calls.table import CallTable as CallTable
     from luxmeter.calls.table import Row as Row
     from luxmeter.calls.tree import CallTree as CallTree
@@ -66,6 +71,8 @@ __getattr__, __dir__, __all__ = door(
         "has_mindspore": "frameworks",
         "import_mindspore": "frameworks",
         "free_name": "layout",
+        "make_trace_folder": "layout",
+        "mark_stopped": "layout",
         "Heard": "listen",
         "Listener": "listen",
         "TraceOptions": "options",
@@ -83,6 +90,9 @@ __getattr__, __dir__, __all__ = door(
         "start_in_child": "session",
         "stop": "session",
         "trace": "session",
+        "CollectiveWaits": "stragglers",
+        "RankWaits": "stragglers",
+        "Stragglers": "stragglers",
         "CallTable": "table",
         "Row": "table",
         "CallTree": "tree",

@@ -89,6 +89,7 @@ class Arguments:
             getattr(torch, name) for name in words if hasattr(torch, name)
         )
         self._device: type | None = getattr(torch, "device", None)
+        self._group: type | None = getattr(getattr(torch, "distributed", None), "ProcessGroup", None)
         self._mindspore_tensors: set[type] = set()
 
     def hooks(self) -> dict[str, Any]:
@@ -125,6 +126,8 @@ class Arguments:
             return IDENTITY
         if kind is self._device:
             return HASH
+        if kind is self._group:
+            return ("group_name",)  # another group is another collective
         if kind.__module__ == "numpy" or kind is complex:
             return KEY
         return OPAQUE

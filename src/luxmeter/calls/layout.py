@@ -14,23 +14,23 @@ from luxmeter.calls.records import FORMAT
 from luxmeter.errors import TraceError
 from luxmeter.files import write_json
 from luxmeter.ranks import Rank
-from luxmeter.store import active_run, layout
+from luxmeter.store import active_folder, layout
 
 _STOPPED = "stopped"
 
 
 def make(options: TraceOptions, own: Rank) -> tuple[Path, bool]:
     """The trace's folder, made and written to; whether it was made for this trace alone, which goes with it if it fails to begin."""
-    run = active_run()
-    alone = options.folder is None and (run is None or own.world_size == 1)
+    run_folder = active_folder() if options.folder is None else None
+    alone = options.folder is None and (run_folder is None or own.world_size == 1)
     try:
-        if options.folder is not None or run is not None:
+        if options.folder is not None or run_folder is not None:
             scratch.remove_left()  # as making one does
         if options.folder is not None:
             folder = options.folder
             _refuse_taken(folder, own)
-        elif run is not None:
-            folder = free_name(Path(run.folder), options.name, own)
+        elif run_folder is not None:
+            folder = free_name(run_folder, options.name, own)
         else:
             folder = scratch.make("trace") / "trace"
         folder.mkdir(parents=True, exist_ok=True)
@@ -42,6 +42,11 @@ def make(options: TraceOptions, own: Rank) -> tuple[Path, bool]:
             "Give a folder that can be written with keep=, or free some space.",
         ) from error
     return folder, alone
+
+
+def make_trace_folder(options: TraceOptions, own: Rank) -> Path:
+    """The folder of a trace that others record into."""
+    return make(options, own)[0]
 
 
 def make_process(folder: Path, rank: int) -> Path:

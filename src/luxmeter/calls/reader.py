@@ -77,6 +77,34 @@ class Recording:
             return sum(t.n for t in self.totals if not t.flags & OWN and kinds[t.callable] != SECTION)
         return int(np.count_nonzero(self.of_program() & (kinds[self.events["callable"]] != SECTION)))
 
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks that it has calls of."""
+        return sorted({process.rank for process in self.processes})
+
+    def of_rank(self, rank: int) -> Recording:
+        """As if only the processes of this rank had been recorded."""
+        its = [i for i, process in enumerate(self.processes) if process.rank == rank]
+        place = np.full(len(self.processes), -1, dtype=np.int64)
+        place[its] = np.arange(len(its))
+        keep = place[self.events["process"]] >= 0
+        events = {name: column[keep] for name, column in self.events.items()}
+        events["process"] = place[events["process"]].astype(self.events["process"].dtype)
+        totals = [replace(t, process=int(place[t.process])) for t in self.totals if place[t.process] >= 0]
+        return replace(
+            self, events=events, totals=tuple(totals), processes=tuple(self.processes[i] for i in its)
+        )
+
+    def process_names(self) -> list[str]:
+        """What each process is called: by its rank where there are several, and by its number where a rank has several."""
+        ranks = [process.rank for process in self.processes]
+        if len(set(ranks)) < 2:
+            return [f"process {process.pid}" for process in self.processes]
+        return [
+            f"rank {process.rank}" + (f", process {process.pid}" if ranks.count(process.rank) > 1 else "")
+            for process in self.processes
+        ]
+
     def of_program(self) -> Numbers:
         """Which events are the program's: all but the recorder's own work."""
         found: Numbers = (self.events["flags"] & OWN) == 0
@@ -96,6 +124,7 @@ def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = 
 def trace_title(folder: Path) -> str:
     """A trace in a line: how many calls in how long. Reads two columns of it only."""
     calls, elapsed_ns, processes = 0, 0, 0
+    ranks = set()
     for process in folder.glob("rank*-*"):
         record = read_process(process)
         sections = [number for number, words in record.callables.items() if words.kind == SECTION]
@@ -106,8 +135,10 @@ def trace_title(folder: Path) -> str:
             calls += 0 if row[4] & OWN or row[0] in sections else row[5]
         elapsed_ns = max(elapsed_ns, record.end.get("elapsed_ns", 0))
         processes += 1
+        ranks.add(record.rank)
     took = f" in {elapsed_ns / 1e9:.3f} s" if elapsed_ns else ""
-    return f"{calls:,} calls{took}{f' of {processes} processes' if processes > 1 else ''}"
+    many = f" of {len(ranks)} ranks" if len(ranks) > 1 else f" of {processes} processes"
+    return f"{calls:,} calls{took}{many if processes > 1 else ''}"
 
 
 def _check(folder: Path) -> None:

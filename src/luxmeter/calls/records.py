@@ -10,6 +10,8 @@ Format history
    A signature may say the shapes that its first call gave (`outputs`). `end.json` may say what could not be written
    (`lost_on_disk`, `trouble`); a folder `spawned` has a file for each spawned child that joined, or could not and why.
    `end.json` may say what the version of the framework meant for the trace (`remarks`: lines for notes()).
+   `end.json` may say which clock the times are by (`clock`: the boot of a machine, all of whose processes share one).
+   A signature may name the group of a collective (a word of kind `group`: its ranks).
    A callable's words may name its framework; where they do not, it is torch (all there was before).
 """
 

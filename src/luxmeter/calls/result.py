@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from luxmeter.calls.cost import CostReport
 from luxmeter.calls.processes import not_joined
 from luxmeter.calls.reader import Numbers, Recording, read_recording
 from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureNames
+from luxmeter.calls.stragglers import Stragglers, find_stragglers
 from luxmeter.calls.table import CallTable, make_table
 from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
 from luxmeter.errors import TraceError, UsageError
@@ -58,14 +60,40 @@ class TraceResult:
         callables = self.recording.callables
         return [(callables[s.callable].name, s) for s in self.recording.signatures if s is not None]
 
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks whose calls it has."""
+        return self.recording.ranks
+
+    def of_rank(self, rank: int) -> TraceResult:
+        """The trace as if only the processes of this rank had been recorded."""
+        if rank not in self.ranks:
+            has = ", ".join(map(str, self.ranks)) or "none"
+            raise UsageError(
+                "trace-without-rank",
+                f"The trace in {self.folder} has no rank {rank}.",
+                f"It has: {has}.",
+            )
+        made = copy.copy(self)
+        made.__dict__["recording"] = self.recording.of_rank(rank)
+        return made
+
     def table(
-        self, by: str = "api", *, warmup: bool = True, inside: bool = True, subtract_cost: bool = False
+        self,
+        by: str = "api",
+        *,
+        warmup: bool = True,
+        inside: bool = True,
+        subtract_cost: bool = False,
+        rank: int | None = None,
     ) -> CallTable:
-        """Statistics by "api", "signature", "module", "section", "thread" or "rank".
+        """Statistics by "api", "signature", "module", "section", "thread" or "rank"; of all ranks, or of one (`rank=1`).
 
         `warmup=False` leaves out the first call of each API, `inside=False` what other calls called,
         `subtract_cost` takes off what the recorder itself cost.
         """
+        if rank is not None:
+            return self.of_rank(rank).table(by, warmup=warmup, inside=inside, subtract_cost=subtract_cost)
         taken = self._own_cost() if subtract_cost and not self.recording.totals else None
         return make_table(
             self.recording,
@@ -76,10 +104,15 @@ class TraceResult:
             notes=[] if by != "api" else self.notes(),
         )
 
-    def tree(self) -> CallTree:
-        """Who called what: totals for each path of calls."""
+    def tree(self, *, rank: int | None = None) -> CallTree:
+        """Who called what: totals for each path of calls; of all ranks, or of one."""
         self._need_events("tree()")
-        return make_tree(self.recording)
+        return make_tree(self.recording if rank is None else self.of_rank(rank).recording)
+
+    def stragglers(self) -> Stragglers:
+        """Which rank made the others wait, and in which collective: for traces of several ranks."""
+        self._need_events("stragglers()")
+        return find_stragglers(self.recording)
 
     def events(self) -> pa.Table:
         """Every call, one row each, in order of completion for each thread; `parent` is the row of the caller."""
@@ -167,7 +200,14 @@ class TraceResult:
         table, cost = self.table(by), self.cost()
         apis = len(table if by == "api" else self.table())
         title = f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s ({cost.of_calls})"
-        return f"{table.text(top=top, title=title, width=width)}\n{cost.of_once}"
+        lines = [table.text(top=top, title=title, width=width), cost.of_once]
+        return "\n".join([*lines, *filter(None, [self._straggler()])])
+
+    def _straggler(self) -> str:
+        """The rank that clearly made the others wait, in a line."""
+        if self.recording.totals or len(self.ranks) < 2:
+            return ""
+        return self.stragglers().line
 
     def notes(self) -> list[str]:
         """What a reader of the numbers must know: what was lost, merged or never finished."""
@@ -177,10 +217,10 @@ class TraceResult:
             remark for process in self.recording.processes for remark in process.end.get("remarks", ())
         )
         said += dict.fromkeys(remarks)
-        for process in self.recording.processes:
-            where = f" in process {process.pid}" if len(self.recording.processes) > 1 else ""
+        for process, called in zip(self.recording.processes, self.recording.process_names(), strict=True):
+            where = f" in {called}" if len(self.recording.processes) > 1 else ""
             if not process.complete:
-                said.append(f"process {process.pid} did not end in order: its last calls may be missing")
+                said.append(f"{called} did not end in order: its last calls may be missing")
                 continue
             stats = process.end["stats"]
             if stats["lost"]:

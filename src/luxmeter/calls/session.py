@@ -25,13 +25,14 @@ from luxmeter.calls.frameworks import NAMES
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
 from luxmeter.calls.patching import patcher
 from luxmeter.calls.result import TraceResult
+from luxmeter.calls.stragglers import Stragglers
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.writer import Spill
 from luxmeter.errors import TraceError, warn_once
 from luxmeter.import_hook import call_after_import
-from luxmeter.process import at_worker_end
+from luxmeter.process import Process, at_worker_end
 from luxmeter.supported import newer_than_tested, version_of
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class Trace:
         self._setup_ns = preparing_ns  # to put the stand-ins in place and to take them out
         self._started_at = 0.0
         self._token: processes.Token | None = None
+        self._rank: int | None = None  # among several
         self._result: TraceResult | None = None
 
     # -- start and stop
@@ -259,10 +261,20 @@ class Trace:
                 layout.remove(self.folder)
             self.folder = None
 
+    def _own_rank(self) -> int:
+        """Which rank this process is, or was while there was a group: a worker of a rank is of that rank."""
+        found = ranks.own_rank()
+        if found.world_size > 1:
+            self._rank = found.rank
+        if self._rank is not None:
+            return self._rank
+        return self._token.rank if self._child and self._token else found.rank
+
     def _end(self) -> dict[str, Any]:
         """What is known only at the end."""
         return {
-            "rank": self._token.rank if self._child and self._token else ranks.own_rank().rank,
+            "rank": self._own_rank(),
+            "clock": Process.here().boot,
             "stats": self._recorder.stats(),
             "core": self._core.__name__.rpartition(".")[2],
             "cost": vars(self._cost),
@@ -361,9 +373,13 @@ class Trace:
         """Statistics by "api", "signature", "module", "section", "thread" or "rank"; see TraceResult.table."""
         return self.result.table(by, **how)
 
-    def tree(self) -> CallTree:
-        """Who called what: totals for each path of calls."""
-        return self.result.tree()
+    def tree(self, *, rank: int | None = None) -> CallTree:
+        """Who called what: totals for each path of calls; of all ranks, or of one."""
+        return self.result.tree(rank=rank)
+
+    def stragglers(self) -> Stragglers:
+        """Which rank made the others wait, and in which collective; see TraceResult.stragglers."""
+        return self.result.stragglers()
 
     def events(self) -> pa.Table:
         """Every call, one row each."""
@@ -405,6 +421,7 @@ class Trace:
 
     def _on_tick(self) -> None:
         """From the writer, a few times a second."""
+        self._own_rank()  # there may be no group any more at the end
         if self._child and self.folder is not None and layout.is_stopped(self.folder):
             self._recorder.pause()
         if self.running:

@@ -236,11 +236,11 @@ def namer(recording: Recording, by: str) -> Callable[[int, int, int, int], Named
     if by == "module":
         return lambda c, s, t, p: (callables[c].path, callables[c].name, callables[c].framework)
     if by == "thread":
-        several = len(processes) > 1
+        called = recording.process_names() if len(processes) > 1 else []
 
         def thread(c: int, s: int, t: int, p: int) -> Named:
             name = processes[p].threads.get(t, f"thread {t}")
-            return (f"{name} (process {processes[p].pid})" if several else name), "", ""
+            return (f"{name} ({called[p]})" if called else name), "", ""
 
         return thread
     if by == "rank":

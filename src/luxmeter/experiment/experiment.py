@@ -22,6 +22,7 @@ from luxmeter.experiment.capture.keycode import KeyCode, keycode_of
 from luxmeter.experiment.folder import ExperimentFolder, folder_of
 from luxmeter.experiment.lineage import forgiving, in_environment, note_child, outer_run, parent_of, same_lab
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
+from luxmeter.experiment.other_rank import OtherRank, tell_other_ranks
 from luxmeter.experiment.reproduce.handover import job_given, note_run, reserved
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
@@ -36,7 +37,7 @@ class Experiment:
 
     A Path, or a string that starts with `.`, `/` or `~`, is the folder that holds the experiment's parts; any other
     string is its name. Use it as a context manager, or with start_exp() and end_exp(). Other ranks than the first
-    make no run (unless all_ranks=True): what they log is not kept.
+    make no run (unless all_ranks=True): what they log lies in that of rank 0, apart from what it logs itself.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Experiment:
         self._ended: RunWriter | None = None
         self._scratch: Path | None = None
         self._is_silent = False
+        self._beside: OtherRank | None = None  # on a rank that makes no run
         self._leave = contextlib.ExitStack()
         self._owner = 0
         self._end_lock = threading.RLock()
@@ -119,6 +121,8 @@ class Experiment:
         self._owner = os.getpid()
         if not (ranks.is_main() or self._options.all_ranks) or job_given() is not None:
             self._is_silent = True
+            if job_given() is None:
+                self._join_rank_0()
             return
         if self._place is not None:
             self._folder = ExperimentFolder(self._place)
@@ -148,10 +152,12 @@ class Experiment:
 
     def log(self, values: Any, value: Any = _NOTHING, step: int | None = None) -> None:
         """Log metrics: `log({"loss": 0.3}, step=7)`, `log(meter, step=7)` or `log("loss", 0.3, step=7)`."""
-        run = self._run
+        run: RunWriter | None = self._run
         if run is None:
-            self._refuse_unless_silent("log")
-            return
+            if self._beside is None:
+                self._refuse_unless_silent("log")
+                return
+            run = self._beside.writer
         if isinstance(values, str):
             if value is _NOTHING:
                 raise UsageError(
@@ -231,9 +237,16 @@ class Experiment:
         """Write out what is buffered now."""
         if self._run is not None:
             self._run.flush()
+        elif self._beside is not None:
+            self._beside.writer.flush()
 
     def __repr__(self) -> str:
         return f"<Experiment {self.name!r} {self.state}{f' {self.id}' if self.id else ''}>"
+
+    def join_run(self, folder: Path) -> None:
+        """On a rank that makes no run: that of rank 0 is this one. Else it is looked for in the lab."""
+        if self._beside is not None and folder.is_dir():
+            self._beside.writer.join(folder)
 
     # -- for `luxmeter run` -----------------------------------------------------------------------------------------
 
@@ -293,6 +306,18 @@ class Experiment:
             run.fail(error)
             raise
 
+    def _join_rank_0(self) -> None:
+        """On another rank: log beside rank 0. As there, it goes on where `luxmeter run` began for the whole program."""
+        outer = running.take_offered()
+        before = outer._beside if isinstance(outer, Experiment) else None
+        if before is not None and isinstance(outer, Experiment):
+            outer._beside = None
+            if self._options.lab is None:
+                self._beside = before
+                return
+            before.end(Ending())
+        self._beside = OtherRank(ranks.rank(), self.name, self._options)
+
     def _take_over(self, outer: Experiment) -> None:
         """Go on in the run that `luxmeter run` began for the whole program."""
         run, self._lab, self._recording = outer._run, outer._lab, outer._recording
@@ -325,6 +350,8 @@ class Experiment:
         if self._options.tensorboard is not None:
             self._board = TensorBoardFiles(Path(self._options.tensorboard))
             self._board.set_params(redaction.hide_params(self._params))
+        if self._lab is not None and not self._options.all_ranks:
+            tell_other_ranks(self._lab, self.name, run.id)
         self._leave = contextlib.ExitStack()
         self._leave.callback(running.remove, self)
         running.add(self)
@@ -340,6 +367,9 @@ class Experiment:
         """End the run in this way."""
         with self._end_lock:
             run, recording = self._run, self._recording
+            beside, self._beside = self._beside, None
+            if beside is not None:
+                beside.end(outcome)
             self._is_silent = False
             if self._scratch is not None:
                 scratch.remove(self._scratch)

@@ -89,6 +89,13 @@ def claim() -> OpenExperiment | None:
     return taken if taken is not None and taken in _open and taken.is_here() else None
 
 
+def take_offered() -> OpenExperiment | None:
+    """The same on a rank that makes no run, where none is open."""
+    global _offered
+    taken, _offered = _offered, None
+    return taken
+
+
 def adopt(
     run: RunWriter,
     name: str,

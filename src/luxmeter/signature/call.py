@@ -103,6 +103,7 @@ class _Maker:
         mine = import_module("luxmeter.signature.mindspore") if "mindspore" in sys.modules else None
         self._mindspore: Any = mine.described if mine is not None else None
         self._generator: Any = getattr(torch, "Generator", ())
+        self._group: Any = getattr(getattr(torch, "distributed", None), "ProcessGroup", ())
         self._left = _MOST_ITEMS
         self._open: set[int] = set()  # what is being described: a list may hold itself
 
@@ -156,6 +157,9 @@ class _Maker:
             return spec
         if isinstance(value, self._generator):
             return Word("generator", str(value.device))
+        if isinstance(value, self._group):
+            ranks = sys.modules["torch.distributed"].get_process_group_ranks(value)
+            return Word("group", ",".join(map(str, ranks)))
         return self._rare(value, depth)
 
     def _rare(self, value: Any, depth: int) -> Argument:

@@ -120,7 +120,7 @@ class SliceOf:
 
 @dataclass(frozen=True)
 class Word:
-    """A value with a name. Kinds: dtype, device, layout, memory_format, generator, ellipsis, class, function, enum."""
+    """A value with a name. Kinds: dtype, device, layout, memory_format, generator, group (of ranks), ellipsis, class, function, enum."""
 
     kind: str
     name: str

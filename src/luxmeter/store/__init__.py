@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from luxmeter.store import layout as layout
     from luxmeter.store import records as records
     from luxmeter.store.active import activate as activate
+    from luxmeter.store.active import active_folder as active_folder
     from luxmeter.store.active import active_run as active_run
+    from luxmeter.store.active import beside as beside
     from luxmeter.store.active import runs_begun_here as runs_begun_here
     from luxmeter.store.blobs import blob_path as blob_path
     from luxmeter.store.blobs import read_blob as read_blob
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
     from luxmeter.store.query import Not as Not
     from luxmeter.store.query import parse_field as parse_field
     from luxmeter.store.query import parse_filter as parse_filter
+    from luxmeter.store.rank_writer import RankWriter as RankWriter
+    from luxmeter.store.rank_writer import run_of_job as run_of_job
+    from luxmeter.store.rank_writer import tell_ranks as tell_ranks
     from luxmeter.store.records import Command as Command
     from luxmeter.store.records import Ending as Ending
     from luxmeter.store.records import FileChange as FileChange
@@ -76,7 +81,9 @@ __getattr__, __dir__, __all__ = door(
     __name__,
     {
         "activate": "active",
+        "active_folder": "active",
         "active_run": "active",
+        "beside": "active",
         "runs_begun_here": "active",
         "blob_path": "blobs",
         "read_blob": "blobs",
@@ -122,6 +129,9 @@ __getattr__, __dir__, __all__ = door(
         "Run": "run",
         "SegmentWriter": "segments",
         "compact": "segments",
+        "RankWriter": "rank_writer",
+        "run_of_job": "rank_writer",
+        "tell_ranks": "rank_writer",
         "read_segments": "segments",
         "File": "values",
         "Histogram": "values",

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from luxmeter.store.rank_writer import RankWriter
     from luxmeter.store.writer import RunWriter
 
 _context: ContextVar[RunWriter | None] = ContextVar("luxmeter_run", default=None)
 # Threads start with an empty context of their own; there the innermost run of the process holds.
 _entered: list[RunWriter] = []
+_beside: list[RankWriter] = []
 _begun: dict[Path, None] = {}  # the outermost runs that this process was in, also those that have ended
 
 
@@ -23,6 +25,24 @@ def active_run() -> RunWriter | None:
     if run is None or run.state != "running":  # ended elsewhere: by a signal, by another thread
         run = _entered[-1] if _entered else None
     return run
+
+
+def active_folder() -> Path | None:
+    """The folder of the run that is active here: on a rank that makes none, that of rank 0, if it is found."""
+    run = active_run()
+    if run is not None:
+        return run.folder
+    return _beside[-1].found() if _beside else None
+
+
+@contextmanager
+def beside(writer: RankWriter) -> Iterator[None]:
+    """Inside, what is made belongs to the run that this rank logs into."""
+    _beside.append(writer)
+    try:
+        yield
+    finally:
+        _beside.remove(writer)
 
 
 def runs_begun_here() -> list[Path]:

@@ -21,6 +21,7 @@ from luxmeter.store.blobs import BlobPool
 from luxmeter.store.checked import is_begun, is_half_made
 from luxmeter.store.finished import FinishedRun, put_finished
 from luxmeter.store.journal import announce
+from luxmeter.store.rank_writer import rank_folders
 from luxmeter.store.results import Result, traces_in
 from luxmeter.store.rows import RunRow
 from luxmeter.store.run import Run
@@ -222,10 +223,14 @@ class Lab:
                 if time.time() - folder.stat().st_mtime > older_than_s:  # younger: perhaps just being made
                     shutil.rmtree(folder, ignore_errors=True)
                     done["half_made"] += 1
-            elif is_begun(folder) and list(folder.glob("tables/*/*.arrows")):
+            elif is_begun(folder) and [
+                *folder.glob("tables/*/*.arrows"),
+                *folder.glob("ranks/*/tables/*/*.arrows"),
+            ]:
                 try:
                     if Run(folder).state != "running":
-                        compact_run(folder)
+                        for part in (folder, *rank_folders(folder).values()):
+                            compact_run(part)
                         done["compacted"] += 1
                 except StoreError:
                     done["damaged"] += 1
@@ -236,6 +241,9 @@ class Lab:
                 else:
                     shutil.rmtree(folder)
                 done["trashed"] += 1
+        for note in (self.folder / layout.RANKS).glob("*.json"):
+            if time.time() - note.stat().st_mtime > max(older_than_s, 24 * 3600):
+                note.unlink(missing_ok=True)
         for blob in self.pool.unused(older_than_s=older_than_s):
             blob.unlink()
             done["blobs"] += 1

@@ -4,11 +4,13 @@ Format history of a run's directory
 1: run.json (identity), params.json, environment.json, status.json (how it ended), marks.json (tags, archived,
    note), summary.json (each metric's count, last, least and greatest value), alive (its age tells whether the
    process lives), tables/<name>/ (segments.py), files/, logs/, blobs/, calls/<name>/ (traces), results/ (results.py);
+   ranks/<n>/ (of a run in many processes, what rank n > 0 logged: tables/, summary.json, status.json, alive as the run's own);
    while it trains, control/ (what is asked of a Trainer from outside: train/requests.py).
 
 Format history of a lab
 1: lab.json (identity), settings.json, runs/<id>/, trash/<id>/, traces/<id>/ (of no run), blobs/ (the pool that runs link theirs from),
    journal/<host>.log (ids of runs that changed, for the index), index/<host>.sqlite (derived), .gitignore (all of it),
+   ranks/<job>.json (where the other ranks of a job find the run of rank 0: rank_writer.py),
    queue/ (jobs.sqlite, logs/<job>.log, code/<name>/ and, while a job runs, going/<job>-<attempt>/: jobs.py).
 """
 
@@ -25,7 +27,7 @@ LAB_FORMAT = 1
 ID_LETTERS = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well
 
 RUNS, TRASH, JOURNAL, BLOBS, INDEX, TRACES = "runs", "trash", "journal", "blobs", "index", "traces"
-QUEUE = "queue"
+QUEUE, RANKS = "queue", "ranks"
 
 IDENTITY, PARAMS, ENVIRONMENT = "run.json", "params.json", "environment.json"
 STATUS, MARKS, SUMMARY, ALIVE = "status.json", "marks.json", "summary.json", "alive"

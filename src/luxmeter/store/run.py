@@ -24,6 +24,7 @@ from luxmeter.store.blobs import read_blob
 from luxmeter.store.liveness import Process, is_alive
 from luxmeter.store.marks import Marks
 from luxmeter.store.points import METRIC_SCHEMA, OBJECT_SCHEMA, Points, summarise_table
+from luxmeter.store.rank_writer import rank_folders
 from luxmeter.store.records import (
     OWN_FILES,
     SEED_NAMES,
@@ -326,29 +327,54 @@ class Run:
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Each metric's n, last, last_step, min and max."""
-        kept = checked.read_summary(self.folder)
+        return self.metrics_of(0)
+
+    @property
+    def ranks(self) -> list[int]:
+        """The other ranks than 0 that logged something in it."""
+        return list(rank_folders(self.folder))
+
+    def metrics_of(self, rank: int) -> dict[str, dict[str, Any]]:
+        """The same of what another rank logged; of rank 0 it is `metrics`."""
+        folder = self._of_rank(rank)
+        kept = checked.read_summary(folder)
         if kept is None:
-            place = self.folder / layout.TABLES / layout.METRICS
+            place = folder / layout.TABLES / layout.METRICS
             with reading(place):
-                made = {key: summary.record() for key, summary in summarise_table(self.folder).items()}
+                made = {key: summary.record() for key, summary in summarise_table(folder).items()}
             kept = checked.check_summary(place, made)
         return kept
+
+    def _of_rank(self, rank: int) -> Path:
+        if rank == 0:
+            return self.folder
+        found = rank_folders(self.folder)
+        if rank not in found:
+            has = f"ranks 0, {', '.join(map(str, found))}" if found else "rank 0 alone"
+            raise StoreError(
+                "rank-not-logged", f"Run {self.id} has nothing of rank {rank}.", f"It has what {has} logged."
+            )
+        return found[rank]
 
     @cached_property
     def summary(self) -> dict[str, dict[str, Any]]:
         """`metrics` as lists show them: what is not a number is None."""
         return self.row.metrics
 
-    def metric(self, key: str) -> Points:
-        """The points of one metric, in the order they were logged."""
+    def metric(self, key: str, *, rank: int = 0) -> Points:
+        """The points of one metric, in the order they were logged; `rank=1`, or `loss@rank1`: those that this rank logged."""
         columns = ["step", "value", "time_ns"]
-        place = self.folder / layout.TABLES / layout.METRICS
+        place = self._of_rank(rank) / layout.TABLES / layout.METRICS
         table = read_segments(place, columns=columns, only=("key", key))
         if table is None or not table.num_rows:
+            of_rank = split_rank(key) if rank == 0 else None
+            if of_rank is not None and of_rank[1] in self.ranks:
+                return self.metric(of_rank[0], rank=of_rank[1])
+            known = self.metrics_of(rank)
             raise StoreError(
                 "metric-missing",
-                f"Run {self.id} has no metric {key!r}.",
-                suggestion(key, self.metrics) or f"It has: {', '.join(self.metrics) or 'none'}.",
+                f"Run {self.id} has no metric {key!r}{f' of rank {rank}' if rank else ''}.",
+                suggestion(key, known) or f"It has: {', '.join(known) or 'none'}.",
             )
         with reading(place):
             return Points(key, table.cast(pa.schema([METRIC_SCHEMA.field(name) for name in columns])))
@@ -384,10 +410,12 @@ class Run:
         frame: pd.DataFrame = self.table(name).to_pandas()
         return frame
 
-    def objects(self, key: str | None = None) -> list[dict[str, Any]]:
+    def objects(self, key: str | None = None, *, rank: int = 0) -> list[dict[str, Any]]:
         """What was logged that is not a number, with its text decoded: text, arrays, histograms, images, files."""
-        rows = self.records(layout.OBJECTS)
-        with reading(self.folder / layout.TABLES / layout.OBJECTS):
+        place = self._of_rank(rank) / layout.TABLES / layout.OBJECTS
+        table = read_segments(place)
+        with reading(place):
+            rows = [] if table is None else table.to_pylist()
             return [
                 {**row, "text": from_json(json.loads(row["text"]))}
                 for row in rows
@@ -502,6 +530,7 @@ class Run:
         snapshot, command = self.snapshot, self.command
         git = dict(snapshot.git) if snapshot and snapshot.git else None
         changes = str(git.pop("diff", "")) if git else ""
+        others = {f"rank {rank}": self.metrics_of(rank) for rank in self.ranks}
         return {
             "id": self.id,
             "name": self.name,
@@ -517,6 +546,7 @@ class Run:
             "archived": self.archived,
             "params": dict(self.params),
             "metrics": self.metrics,
+            **({"metrics_of_other_ranks": others} if others else {}),
             "command": None if command is None else command.record(),
             "code": None
             if snapshot is None
@@ -537,6 +567,14 @@ class Run:
 
     def __hash__(self) -> int:
         return hash(self.folder)
+
+
+def split_rank(key: str) -> tuple[str, int] | None:
+    """`loss@rank1` -> ("loss", 1); None if a name says no rank."""
+    name, at, number = key.rpartition("@rank")
+    return (
+        (name, int(number)) if at and number.isascii() and number.isdecimal() and len(number) < 10 else None
+    )
 
 
 def _is_seed(key: str) -> bool:

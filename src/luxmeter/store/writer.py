@@ -58,8 +58,7 @@ class RunWriter:
         self._lock = threading.Lock()
         self.lost_rows = 0
         self.state = "running"
-        (folder / layout.ALIVE).touch()
-        background.add(self)
+        self._begin()
 
     # -- what training calls ------------------------------------------------------------------------------------
 
@@ -249,6 +248,13 @@ class RunWriter:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
+    def _begin(self) -> None:
+        (self.folder / layout.ALIVE).touch()
+        background.add(self)
+
+    def _keep_blob(self, body: bytes) -> str:
+        return self._pool.put(body, self.folder)
+
     def _step(self, key: str, step: Any) -> int:
         if step is None:
             step = self._auto_steps.get(key, -1) + 1
@@ -258,7 +264,7 @@ class RunWriter:
     def _log_object(self, key: str, value: Any, step: Any) -> None:
         stored, step = object_of(key, value), self._step(key, step)
         try:
-            blob = self._pool.put(stored.body, self.folder) if stored.body else ""
+            blob = self._keep_blob(stored.body) if stored.body else ""
         except OSError as problem:  # training goes on without this one
             self.lost_rows += 1
             self._blame(problem)

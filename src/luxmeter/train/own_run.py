@@ -51,6 +51,8 @@ def begin(trainer: Trainer, name: str | PathLike[str] | None) -> Experiment:
             of_run = str(experiment.folder) if experiment.writer is not None else None
             log, folder, of_run = broadcast_object((log, folder, of_run))
             state.run_folder = Path(of_run) if of_run is not None and not is_main else None
+            if state.run_folder is not None:
+                experiment.join_run(state.run_folder)
         assert log is not None and folder is not None
         trainer.logger.add_log_dir(log)
         state.saver = Saver(folder, max_to_keep=options.max_to_keep)

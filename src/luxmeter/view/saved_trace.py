@@ -14,13 +14,22 @@ from luxmeter.view.startup import Request
 
 
 def show_saved(
-    saved: str, request: Request, *, window: str, depth: int | None, by: str, as_json: bool
+    saved: str,
+    request: Request,
+    *,
+    window: str,
+    depth: int | None,
+    by: str,
+    as_json: bool,
+    rank: int | None = None,
 ) -> None:
     """Print the table, or write the files that are asked for and say where."""
     chosen = Window.parse(window, depth) if window or depth is not None else None
     for out in request.outputs:
         export.check_what(trace_format_of(out), by or "calls")
     result = load_trace(_folder_of(saved))
+    if rank is not None:
+        result = result.of_rank(rank)
     for out in request.outputs:
         export.write(result, out, window=chosen, what=by or "calls")
         sys.stderr.write(f"luxmeter: wrote {out}\n")

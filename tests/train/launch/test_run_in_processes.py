@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,47 @@ print("rank", rank, "of", os.environ["WORLD_SIZE"], sys.argv[1:])
 if rank == 1:
     raise ValueError("it fails here")
 """
+
+WAITING = """\
+import time, torch, torch.distributed as dist
+import luxmeter as lux
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+with lux.Experiment("waiting") as exp:
+    for step in range(6):
+        time.sleep(0.05 * rank)
+        dist.all_reduce(torch.ones(3))
+        exp.log({"step": float(rank)}, step=step)
+dist.destroy_process_group()
+"""
+
+
+def luxmeter(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "luxmeter", *words],
+        capture_output=True, text=True, check=False, timeout=200, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def test_one_trace_of_all_ranks_in_the_run_of_rank_0(tmp_path: Path) -> None:
+    Path("script.py").write_text(WAITING)
+    done = luxmeter("run", "--processes", "2", "--trace", "script.py")
+    assert done.returncode == 0, done.stderr
+    (run,) = lux.runs()
+    said = "rank 1 made rank 0 wait "
+    assert done.stderr.count(said) == 1 and f"the trace is in run {run.id}" in done.stderr, done.stderr
+    assert run.name == "waiting" and run.ranks == [1] and run.metric("step", rank=1)[5].value == 1.0
+    (result,) = run.results("trace")
+    assert result.title.endswith(" of 2 ranks")
+    assert run.trace is not None and run.trace.ranks == [0, 1] and not run.trace.notes()
+    assert run.trace.table(rank=1)["torch.distributed.all_reduce"].n == 6
+    assert not list((Path(os.environ["LUXMETER_HOME"]) / "traces").glob("*"))
+
+    told = json.loads(luxmeter("show", "latest", "--stragglers", "--json").stdout)
+    assert told["worst"]["rank"] == 1 and told["worst"]["most_in"] == "torch.distributed.all_reduce"
+    assert told["line"].startswith(said)
+    refused = luxmeter("show", f"{run.id}/trace", "--stragglers", "--rank", "1")
+    assert refused.returncode == 2 and "show-trace-only" in refused.stderr
 
 
 def test_a_script(tmp_path: Path) -> None:

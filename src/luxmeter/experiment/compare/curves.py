@@ -40,6 +40,10 @@ def curves_of(members: Sequence[Run], metrics: Sequence[str] | str = (), *, repe
     """The series of these metrics (all but the machine's own, unless named): a line a run, or a variant."""
     keys = [metrics] if isinstance(metrics, str) else list(metrics)
     known = list(dict.fromkeys(key for member in members for key in member.summary))
+    if any("@rank" in key for key in keys):  # only then is it looked for
+        known += [
+            f"{key}@rank{r}" for member in members for r in member.ranks for key in member.metrics_of(r)
+        ]
     for key in keys:
         if key not in known:
             raise UsageError(
@@ -189,7 +193,7 @@ def _in_order(series: Series, x: str) -> tuple[Floats, Floats]:
 
 
 def _series(member: Run, key: str, name: str) -> Series | None:
-    if key not in member.summary:
+    if key not in member.summary and "@rank" not in key:
         return None
     try:
         table = member.metric(key).to_arrow()

@@ -69,7 +69,8 @@ class Metrics(Callback):
         self._log_averages(trainer, "test", meter)
 
     def _log_averages(self, trainer: Trainer, which: str, meter: Any) -> None:
-        if trainer.experiment is not None and len(meter):
+        # They are those of all ranks, and rank 0 has the run.
+        if trainer.experiment is not None and trainer.experiment.writer is not None and len(meter):
             found = {
                 f"{which}/{n}": number
                 for n, value in meter.to_dict().items()

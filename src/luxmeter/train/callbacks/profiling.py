@@ -102,6 +102,7 @@ class TraceSteps(_Steps):
             folder = broadcast_object(folder)
             if not is_main():
                 self._trace = trace(**{**self.settings, "keep": folder}).start()
+            barrier()  # else the first step would seem to wait for the ranks whose trace begins last
 
     def next_step(self) -> None:
         """Mark it."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
@@ -15,6 +16,9 @@ from luxmeter.experiment import ExperimentOptions
 from luxmeter.literal import parse
 from luxmeter.view.options import takes
 from luxmeter.view.script import become, checked_program, interpreter_flags, program_name
+
+if TYPE_CHECKING:
+    from luxmeter.view.startup import Request
 
 
 def register(app: typer.Typer) -> None:
@@ -61,13 +65,12 @@ def register(app: typer.Typer) -> None:
             name=name or program_name(words, module), is_named=bool(name), module=module,
             params=_params(param or ()), options=given,
         )  # fmt: skip
-        variables = _traced(trace_options, name=request.name) if trace else dict(os.environ)
+        asked = _asked_trace(trace_options, name=request.name) if trace else None
+        variables = _traced(asked) if asked is not None else dict(os.environ)
         variables[program.VARIABLE] = request.text()
         if processes != 1:
-            from luxmeter.train import launch
-
             command = [sys.executable, *interpreter_flags(), program.__file__, *words]
-            raise SystemExit(launch.launch(command, processes=processes, env=variables))
+            raise SystemExit(_launch(command, processes, variables, asked))
         become([program.__file__, *words], variables)
 
 
@@ -91,17 +94,35 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, [*said, *rest])
 
 
-def _traced(options: str, *, name: str) -> dict[str, str]:
-    """The variables of a program that is to be traced; what cannot be is refused before it runs."""
+def _launch(command: list[str], processes: int, variables: Mapping[str, str], asked: Request | None) -> int:
+    from luxmeter.train import launch
+
+    if asked is None or processes < 1:
+        return launch.launch(command, processes=processes, env=variables)
+    from luxmeter.view.startup.job import traced_job
+
+    with traced_job(asked, processes) as shared:
+        return launch.launch(command, processes=processes, env={**variables, **shared})
+
+
+def _asked_trace(options: str, *, name: str) -> Request | None:
+    """The trace that --trace asks for; what cannot be is refused before anything runs."""
     from luxmeter.view.cli.trace import check_frameworks, check_outputs
-    from luxmeter.view.startup import VARIABLE, environment, read_request, starts_by_itself
+    from luxmeter.view.startup import read_request
 
     request = read_request(options, who="--trace")
     if request is None:
-        return dict(os.environ)
+        return None
     request = replace(request, strict=True, name=request.name or name)
     check_outputs(request)
     check_frameworks()
+    return request
+
+
+def _traced(request: Request) -> dict[str, str]:
+    """The variables of a program that is to be traced."""
+    from luxmeter.view.startup import VARIABLE, environment, starts_by_itself
+
     variables = environment(request, os.environ)
     # The variable alone where it is enough: a path of ours would be part of what the run says it ran in.
     return {**os.environ, VARIABLE: variables[VARIABLE]} if starts_by_itself() else variables

@@ -5,19 +5,23 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.files import read_json
-from luxmeter.render import one_line, plain, print_json
+from luxmeter.render import one_line, plain, print_json, terminal_width
+
+if TYPE_CHECKING:
+    from luxmeter.view.named import Named
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(
-        epilog="Example: luxmeter show latest; luxmeter show latest/trace; luxmeter show k3x7p/bench~1"
+        epilog="Example: luxmeter show latest; luxmeter show latest/trace; luxmeter show k3x7p/bench~1; luxmeter show latest/trace --stragglers"
     )
     def show(
         what: str = typer.Argument(
@@ -26,6 +30,15 @@ def register(app: typer.Typer) -> None:
         ),
         log: bool = typer.Option(False, "--log", help="What the program printed, and nothing else."),
         system: bool = typer.Option(False, "--system", help="The machine's metrics too."),
+        ranks: bool = typer.Option(False, "--ranks", help="What other ranks than 0 logged too."),
+        stragglers: bool = typer.Option(
+            False,
+            "--stragglers",
+            help="Of a trace: which rank made the others wait, and in which collective.",
+        ),
+        rank: int | None = typer.Option(
+            None, "--rank", min=0, help="Of a trace: the calls of this rank alone."
+        ),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show a run: how it was made, parameters, metrics with their curves, results, code, files, output; or one of its results."""
@@ -33,11 +46,14 @@ def register(app: typer.Typer) -> None:
         from luxmeter.view.text.run import write_page
 
         found = named(what)
-        if found.run is None:
-            if log or system:
+        if stragglers or rank is not None:
+            _show_ranks(what, _trace_of(found), stragglers=stragglers, rank=rank, as_json=as_json)
+        elif found.run is None:
+            if log or system or ranks:
+                asked = "--log" if log else "--system" if system else "--ranks"
                 raise UsageError(
                     "show-run-only",
-                    f"{what} is no run, and {'--log' if log else '--system'} shows something of a run.",
+                    f"{what} is no run, and {asked} shows something of a run.",
                     "Leave it out, or name the run.",
                 )
             _SHOW[found.kind](found.path, as_json)
@@ -47,16 +63,47 @@ def register(app: typer.Typer) -> None:
         elif as_json:
             print_json(found.run.record())
         else:
-            write_page(
-                found.run, sys.stdout, width=shutil.get_terminal_size((100, 24)).columns, system=system
-            )
+            width = shutil.get_terminal_size((100, 24)).columns
+            write_page(found.run, sys.stdout, width=width, system=system, ranks=ranks)
 
 
-def _show_trace(path: Path, as_json: bool) -> None:
+def _trace_of(found: Named) -> Path | None:
+    if found.run is None:
+        return found.path if found.kind == "trace" else None
+    made = found.run.results("trace")
+    return made[-1].folder if made else None
+
+
+def _show_ranks(what: str, path: Path | None, *, stragglers: bool, rank: int | None, as_json: bool) -> None:
+    """What a trace says of its ranks."""
+    if path is None or (stragglers and rank is not None):
+        asked = "--stragglers" if stragglers else "--rank"
+        raise UsageError(
+            "show-trace-only",
+            f"{what} is no trace and has none, and {asked} shows something of a trace."
+            if path is None
+            else "--stragglers holds all ranks against each other, and --rank shows one.",
+            "Leave it out, or name a trace: RUN/trace."
+            if path is None
+            else "Leave out the one or the other.",
+        )
+    if not stragglers:
+        _show_trace(path, as_json, rank)
+        return
+    from luxmeter.calls import load_trace
+
+    found = load_trace(path).stragglers()
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        sys.stdout.write(f"{found.text(terminal_width(sys.stdout))}\n")
+
+
+def _show_trace(path: Path, as_json: bool, rank: int | None = None) -> None:
     from luxmeter.view.saved_trace import show_saved
     from luxmeter.view.startup import Request
 
-    show_saved(str(path), Request(), window="", depth=None, by="", as_json=as_json)
+    show_saved(str(path), Request(), window="", depth=None, by="", as_json=as_json, rank=rank)
 
 
 def _show_benchmark(path: Path, as_json: bool) -> None:

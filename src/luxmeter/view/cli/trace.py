@@ -47,6 +47,9 @@ def register(app: typer.Typer) -> None:
         by: str = typer.Option(
             "", "--by", help="With --from: the table by api, signature, module, section, thread or rank."
         ),
+        rank: int | None = typer.Option(
+            None, "--rank", min=0, help="With --from: only the calls of this rank."
+        ),
         as_json: bool = typer.Option(False, "--json", help="With --from: the table for machines."),
     ) -> None:
         """Run a script and time every torch call it makes. Ends with the hottest calls and where the result lies."""
@@ -60,12 +63,12 @@ def register(app: typer.Typer) -> None:
             _check_nothing_runs(given, words, module, show_env=show_env)
             from luxmeter.view.saved_trace import show_saved
 
-            show_saved(saved, request, window=window, depth=depth, by=by, as_json=as_json)
+            show_saved(saved, request, window=window, depth=depth, by=by, as_json=as_json, rank=rank)
             return
-        if window or depth is not None or by or as_json:
+        if window or depth is not None or by or as_json or rank is not None:
             raise UsageError(
                 "trace-needs-from",
-                "--window, --depth, --by and --json work on a trace that exists.",
+                "--window, --depth, --by, --rank and --json work on a trace that exists.",
                 "Trace first, then luxmeter trace --from FOLDER.",
             )
         program = checked_program(words, module) if (words or module) and not show_env else []
@@ -125,7 +128,7 @@ def check_frameworks() -> None:
 
 
 _OPTIONS = (*(f for each in declared(Request).values() for f in each.flags if each.name in _TAKEN),
-            "-m", "--env", "--from", "--window", "--depth", "--by", "--json", "--help")  # fmt: skip
+            "-m", "--env", "--from", "--window", "--depth", "--by", "--rank", "--json", "--help")  # fmt: skip
 
 _CALLED = {
     "--every": "--sample",

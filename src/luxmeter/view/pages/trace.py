@@ -88,13 +88,12 @@ def _timeline(result: TraceResult, window: Window) -> Timeline:
     left_out = max(0, len(at) - MOST_BARS)
     at = np.sort(at[np.argsort(events["start_ns"][at], kind="stable")][:MOST_BARS])
     zero = int(events["start_ns"][at].min()) if len(at) else 0
-    several = len(recording.processes) > 1
+    called = recording.process_names() if len(recording.processes) > 1 else []
     lanes: dict[str, list[Bar]] = {}
     for k in at.tolist():
-        process_record = recording.processes[int(events["process"][k])]
-        lane = process_record.threads.get(int(events["thread"][k]), "?") + (
-            f" ({process_record.pid})" if several else ""
-        )
+        process = int(events["process"][k])
+        lane = recording.processes[process].threads.get(int(events["thread"][k]), "?")
+        lane += f" ({called[process]})" if called else ""
         words = recording.callables[int(events["callable"][k])]
         signature = recording.signatures[int(events["signature"][k])]
         lanes.setdefault(lane, []).append(

@@ -30,7 +30,7 @@ from luxmeter.errors import LuxmeterError, TraceError, UsageError
 from luxmeter.render import terminal_width
 from luxmeter.store import Lab, active_run, layout, runs_begun_here
 from luxmeter.view.script import end_as_interrupted
-from luxmeter.view.startup import PARENT, Request, exit_code, not_traced
+from luxmeter.view.startup import PARENT, Request, exit_code, job, not_traced
 
 
 def join(parent: str) -> bool:
@@ -61,7 +61,11 @@ def join(parent: str) -> bool:
         )
         return True
     with _or_nothing():
-        start_in_child(token)
+        joined = start_in_child(token)
+    if joined is not None and told.get("job"):
+        joined.gives_way = True  # to a trace that the program makes itself
+        if token.rank == 0:
+            _at_last.append(job.note_runs(Path(token.folder), runs_begun_here))
     return True
 
 
@@ -111,30 +115,31 @@ def _end(trace: Trace, request: Request, *, keeps: bool, files: list[Path]) -> N
     ends = [process.end for process in result.recording.processes]
     lost = any(end.get("trouble") or end.get("stats", {}).get("lost") for end in ends) or bool(trace.trouble)
     if not result.recording.calls and not lost:
-        _leave_none(result.folder)
+        leave_none(result.folder)
         said.append("luxmeter: the program made no call that is timed: there is no trace")
-        _at_last.append(lambda: _say(said, request))
+        _at_last.append(lambda: say(said, request))
         return
     for path in files:
         export.write(result, path)
     table = (
-        "" if keeps else _table(result, request)
+        "" if keeps else table_of(result, request)
     )  # while there is the folder; later, when stderr is the terminal's again
     if trace.trouble or any(end.get("trouble") for end in ends):
         exit_code.fail()
 
     def last() -> None:
-        said.append(f"\n{table or _table(result, request)}")
+        said.append(f"\n{table or table_of(result, request)}")
         if request.coverage:
             said.append(str(trace.coverage()))
         folder = result.folder if request.outputs else into_its_run(result.folder, request.name)
-        kept = [_where(folder)] if keeps or folder.parent.name == layout.CALLS else []
-        _say([*said, *(f"luxmeter: the trace is in {at}" for at in (*kept, *map(_near, files)))], request)
+        kept = [where(folder)] if keeps or folder.parent.name == layout.CALLS else []
+        say([*said, *(f"luxmeter: the trace is in {at}" for at in (*kept, *map(near, files)))], request)
 
     _at_last.append(last)
 
 
-def _table(result: TraceResult, request: Request) -> str:
+def table_of(result: TraceResult, request: Request) -> str:
+    """What is shown at the end."""
     width = terminal_width(sys.__stderr__) if sys.__stderr__ is not None else None
     return result.text(top=request.top, width=width)
 
@@ -150,7 +155,8 @@ def speak() -> None:
         end_as_interrupted()
 
 
-def _say(lines: list[str], request: Request) -> None:
+def say(lines: list[str], request: Request) -> None:
+    """Tell it, unless it is to be quiet."""
     if sys.__stderr__ is not None and not request.quiet:
         sys.__stderr__.write("".join(f"{line}\n" for line in lines))
         sys.__stderr__.flush()
@@ -184,12 +190,17 @@ def into_its_run(folder: Path, name: str) -> Path:
     if folder.parent.name != layout.TRACES or len(runs) != 1:
         return folder
     target = free_name(runs[0], name, ranks.own_rank())
+    return move_into(folder, target)
+
+
+def move_into(folder: Path, target: Path) -> Path:
+    """Move a trace to its place in a run; where it is then."""
     target.parent.mkdir(exist_ok=True)
     shutil.move(folder, target)
     return target
 
 
-def _leave_none(folder: Path) -> None:
+def leave_none(folder: Path) -> None:
     """Remove a trace without a call: the program died before the first, or makes none."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder.parent.name == layout.CALLS:
@@ -217,14 +228,14 @@ def _or_nothing() -> Iterator[None]:
         raise
 
 
-def _where(folder: Path) -> str:
+def where(folder: Path) -> str:
     """Where a trace lies, and how it is called there."""
     if folder.parent.name == layout.CALLS:
         run = folder.parents[1].name
         return f"run {run} (luxmeter show {run}/trace)"
     if folder.parent.name == layout.TRACES:
-        return f"{_near(folder)} (luxmeter show latest/trace)"
-    return _near(folder)
+        return f"{near(folder)} (luxmeter show latest/trace)"
+    return near(folder)
 
 
 def free_folder(folder: Path) -> Path:
@@ -252,7 +263,8 @@ def _empty(folder: Path, *, keep: bool) -> None:
             folder.rmdir()
 
 
-def _near(path: Path) -> str:
+def near(path: Path) -> str:
+    """A path as it is seen from here."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):

@@ -14,7 +14,9 @@ from luxmeter.view.text.runs import value_text, when_text
 _MOST_FILES, _MOST_LINES = 20, 10
 
 
-def write_page(run: Run, out: IO[str], *, width: int = 100, system: bool = False) -> None:
+def write_page(
+    run: Run, out: IO[str], *, width: int = 100, system: bool = False, ranks: bool = False
+) -> None:
     """Identity, parameters, metrics with their curves, results, code, files, the end of the output."""
     _head(run, out)
     params = flatten(dict(run.params))
@@ -23,7 +25,7 @@ def write_page(run: Run, out: IO[str], *, width: int = 100, system: bool = False
         broad = min(32, max(len(one_line(key)) for key in params))
         for key, value in params.items():
             out.write(f"  {one_line(key):{broad}}  {value_text(value)}\n")
-    _metrics(run, out, width=width, system=system)
+    _metrics(run, out, width=width, system=system, ranks=ranks)
     _results(run, out)
     _code(run, out)
     _files(run, out)
@@ -75,8 +77,11 @@ def _machine(run: Run) -> str:
     return one_line(", ".join(str(fact) for fact in facts if fact))
 
 
-def _metrics(run: Run, out: IO[str], *, width: int, system: bool) -> None:
-    metrics = run.metrics
+def _metrics(run: Run, out: IO[str], *, width: int, system: bool, ranks: bool) -> None:
+    metrics, others = run.metrics, run.ranks
+    if ranks:
+        for rank in others:
+            metrics |= {f"{key}@rank{rank}": told for key, told in run.metrics_of(rank).items()}
     shown = [key for key in metrics if system or not key.startswith(records.SYSTEM)]
     if shown:
         out.write("\n")
@@ -100,6 +105,9 @@ def _metrics(run: Run, out: IO[str], *, width: int, system: bool) -> None:
     hidden = len(metrics) - len(shown)
     if hidden:
         out.write(f"and {hidden} of the machine: --system shows them\n")
+    if others and not ranks:
+        who = f"rank {others[0]}" if len(others) == 1 else f"{len(others)} other ranks"
+        out.write(f"and what {who} logged: --ranks shows it\n")
 
 
 def _results(run: Run, out: IO[str]) -> None:

@@ -63,6 +63,7 @@ def listing() -> Listing:
         ("properties of Tensor", _tensor_properties),
         ("DataLoader", _data),
         ("workers of a DataLoader", _workers),
+        ("what DDP sends", _ddp),
         ("torch.nn.Module.__call__", _module_calls),
         ("torch.autograd.Function.apply", _autograd),
         ("torch.ops.*", _operators),
@@ -180,6 +181,12 @@ def _returns_callable(module: ModuleType, function: Any) -> bool:
         return False
     returned = str(getattr(inspect.unwrap(function), "__annotations__", {}).get("return", ""))
     return "Callable" in returned and not returned.startswith(("tuple", "typing.Tuple"))
+
+
+def _ddp() -> Iterator[Target]:
+    """The one collective that DDP calls from Python: in it a rank waits for the buffers of rank 0 before its forward."""
+    if torch.distributed.is_available():
+        yield Target("torch.distributed._broadcast_coalesced", torch.distributed, "_broadcast_coalesced")
 
 
 def _tensor_methods(left_out: list[Unseen]) -> Iterator[Target | Unseen]:

@@ -1,0 +1,532 @@
+"""Which rank made the others wait, and in which collective. Pure: the ranks' calls in, who waited for whom out.
+
+The k-th call of a collective (of one group) is the same one on every rank of the group. Who waits in it waits for the rank that comes last:
+from its own start to that rank's. A call that ended before some rank came (a broadcast that was only sent, an asynchronous
+one) waited for the last one that had come by then. Who waits for a rank that was itself waiting meanwhile waits for the one that
+made it wait.
+
+DDP averages gradients inside backward, in C++: no call of Python shows when a rank comes there. But the ranks leave backward
+together. So a rank that began it earlier waited as long as its backward took longer than that of the last one to begin, and
+that counts only if both ended together. What a rank loses inside of its own backward cannot be told apart from waiting.
+
+Ranks of one machine have one clock. That of another one is set by the collectives that all join, none of which can end before the last
+rank has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from luxmeter.calls.records import SignatureNames
+from luxmeter.calls.tree import parents
+from luxmeter.errors import TraceError
+from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span
+from luxmeter.signature import Word
+
+if TYPE_CHECKING:
+    from luxmeter.calls.reader import Recording
+
+Numbers = npt.NDArray[Any]
+
+_NAMESPACES = ("torch.distributed", "mindspore.mint.distributed")
+# Which no rank leaves before the last one has come.
+_JOINED = (
+    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object",
+    "all_gather_single", "all_to_all", "all_to_all_single", "barrier", "monitored_barrier", "reduce_scatter", "reduce_scatter_single",
+    "reduce_scatter_tensor",
+)  # fmt: skip
+# Which a rank may leave as soon as it has given, or got, its part.
+_ROOTED = (
+    "broadcast", "broadcast_object_list", "_broadcast_coalesced", "gather", "gather_object", "reduce", "scatter",
+    "scatter_object_list",
+)  # fmt: skip
+_BACKWARD = ("Tensor.backward", "torch.autograd.backward")
+
+_CLEAR_SHARE = 0.1  # of the others' time
+_CLEAR_TIMES = 2.0  # what the next one caused
+_FEWEST = 3  # calls
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveWaits:
+    """How long other ranks waited for one of them in a collective."""
+
+    collective: str
+    rank: int  # that was waited for
+    group: tuple[int, ...]  # the ranks that made these calls
+    calls: int
+    last: int  # in how many of them it was waited for
+    caused_ns: int  # the waiting for it, added up over the others
+    longest_ns: int  # the longest wait of one of them
+    share: float  # of the others' time
+
+
+@dataclass(frozen=True, slots=True)
+class RankWaits:
+    """What a rank made others wait, and waited itself, in all collectives."""
+
+    rank: int
+    calls: int
+    last: int
+    caused_ns: int
+    waited_ns: int
+    share: float  # caused, of the others' time
+    most_in: str  # the collective in which it caused most; empty if it caused none
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """Who made the others wait: `ranks` in all, `collectives` each by itself, the most waiting first."""
+
+    ranks: tuple[RankWaits, ...]
+    collectives: tuple[CollectiveWaits, ...]
+    spanned_ns: int  # from the first of the collectives to the end of the last
+    calls: int  # collectives that were looked at, each once for all its ranks
+    unmatched: int  # calls of which the other ranks' part was not recorded
+    worst: RankWaits | None  # the one that clearly made the others wait, not once but again and again
+    notes: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """Who it clearly was, in a line; empty if it was nobody."""
+        found = self.worst
+        if found is None:
+            return ""
+        waited = span(found.caused_ns / (len(self.ranks) - 1))
+        others = "the others" if len(self.ranks) > 2 else f"rank {self._other(found.rank)}"
+        return f"rank {found.rank} made {others} wait {waited} of {span(self.spanned_ns)}, most in {found.most_in}"
+
+    def of(self, rank: int) -> list[CollectiveWaits]:
+        """The collectives in which others waited for this rank."""
+        return [one for one in self.collectives if one.rank == rank]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {**asdict(self), "line": self.line}
+
+    def text(self, width: int | None = None) -> str:
+        """Both tables for a terminal."""
+        return f"{self.as_table().text(width)}\n\n{self.by_collective().text(width)}"
+
+    def as_table(self) -> Table:
+        """A row for each rank."""
+        title = (
+            f"{self.calls:,} collectives of {len(self.ranks)} ranks in {span(self.spanned_ns)}: "
+            f"{self.line or 'no rank clearly made the others wait'}"
+        )
+        columns = [
+            Column("rank", NUMBER),
+            Column("came last", NUMBER, form=","),
+            Column("others waited", DURATION),
+            Column("of their time", SHARE),
+            Column("waited itself", DURATION, goes=1),
+            Column("most in", goes=2, missing=""),
+        ]
+        rows = [
+            [one.rank, one.last, one.caused_ns, one.share, one.waited_ns, one.most_in] for one in self.ranks
+        ]
+        return Table(columns, rows, title=title)
+
+    def by_collective(self, top: int = 20) -> Table:
+        """A row for each collective and rank that was waited for in it."""
+        columns = [
+            Column("collective", least=20),
+            Column("ranks", hidden="same", goes=1),
+            Column("n", NUMBER, form=","),
+            Column("waited for", goes=None),
+            Column("times", NUMBER, form=",", goes=3),
+            Column("others waited", DURATION),
+            Column("longest", DURATION, goes=2),
+            Column("of their time", SHARE),
+        ]
+        rows = [
+            [one.collective, _numbered(one.group), one.calls, f"rank {one.rank}", one.last, one.caused_ns, one.longest_ns,
+             one.share]
+            for one in self.collectives[:top]
+        ]  # fmt: skip
+        rest = len(self.collectives) - top
+        return Table(columns, rows, notes=[*([f"... and {rest} more rows"] if rest > 0 else []), *self.notes])
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _other(self, rank: int) -> int:
+        return next(one.rank for one in self.ranks if one.rank != rank)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The calls of one collective on one rank, by their start."""
+
+    start: Numbers
+    end: Numbers
+
+    @staticmethod
+    def of(start: Numbers, end: Numbers) -> _Calls:
+        order = np.argsort(start, kind="stable")
+        return _Calls(start[order], end[order])
+
+    def since(self, moment_ns: int) -> _Calls:
+        kept = self.start >= moment_ns
+        return _Calls(self.start[kept], self.end[kept])
+
+    def moved(self, by_ns: int) -> _Calls:
+        return _Calls(self.start + by_ns, self.end + by_ns)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+class _Key(NamedTuple):
+    """Which calls are counted together."""
+
+    name: str
+    group: str  # empty: that of all ranks
+    is_async: bool
+
+    @property
+    def joins(self) -> bool:
+        """Whether no rank returns from it before the last one has come."""
+        return not self.is_async and self.name.rpartition(".")[2] in _JOINED
+
+
+_Found = dict[_Key, dict[int, _Calls]]  # rank -> its calls
+
+
+def find_stragglers(recording: Recording) -> Stragglers:
+    """Who waited for whom. For traces with the calls of several ranks."""
+    began, clocks = _times(recording)
+    ranks = sorted(began)
+    if len(ranks) < 2:
+        raise TraceError(
+            "one-rank-only",
+            f"Nobody waits for another rank here: the trace is of {f'rank {ranks[0]}' if ranks else 'no rank'} alone.",
+            "Trace all ranks into one trace: train(trace=...), or luxmeter run --processes 2 --trace script.py.",
+        )
+    found = _collectives(recording)
+    notes: list[str] = []
+    offsets = _offsets(found, clocks, notes)
+    left_out = [rank for rank in ranks if rank not in offsets]
+    found = {
+        key: {rank: calls.moved(offsets[rank]) for rank, calls in of.items() if rank in offsets}
+        for key, of in found.items()
+    }
+    ranks = [rank for rank in ranks if rank in offsets]
+    first = max(began[rank] + offsets[rank] for rank in ranks)
+    if left_out:
+        notes.append(
+            f"{_numbered(left_out)} left out: the clock of another machine, and no collective that all join to set it by"
+        )
+    waits, unmatched = [], 0
+    for key, whole in found.items():
+        name = key.name
+        of = {rank: later for rank, calls in whole.items() if len(later := calls.since(first))}
+        if len(of) < 2:
+            unmatched += 0 if name in _BACKWARD else sum(map(len, of.values()))
+            continue
+        picked = _matched([*of.values()], joins=key.joins)
+        n = len(picked[0])
+        if name not in _BACKWARD:
+            unmatched += sum(len(calls) - n for calls in of.values())
+        if n:
+            start, end = (
+                np.stack([part[at] for part, at in zip(parts, picked, strict=True)], axis=1)
+                for parts in ([c.start for c in of.values()], [c.end for c in of.values()])
+            )
+            whom, wait = (_in_backward if name in _BACKWARD else _in_collective)(start, end)
+            if (
+                wait.any() or name not in _BACKWARD
+            ):  # a backward in which nobody waits need not average anything
+                waits.append(_Waits(name, [*of], start, end, whom, wait))
+    return _summed(waits, ranks, unmatched, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """Calls of a collective: for whom each rank waited (a place in `ranks`) in each of them, and how long."""
+
+    name: str
+    ranks: list[int]
+    start: Numbers
+    end: Numbers
+    whom: Numbers
+    wait: Numbers
+
+
+class _Blame(NamedTuple):
+    """A part of a wait, and the rank that is the reason of it."""
+
+    of: int  # which of the collectives
+    call: int
+    waiter: int
+    rank: int
+    ns: int
+
+
+def _blamed(waits: Sequence[_Waits]) -> list[_Blame]:
+    """Each wait, with its reason: while the rank that was waited for waited itself, that is the one which it waited for."""
+    every: list[tuple[int, int, int, int, int, int]] = []
+    for number, one in enumerate(waits):
+        ranks = np.array(one.ranks)
+        until = np.take_along_axis(one.start, one.whom, axis=1)
+        at = np.nonzero(one.wait)
+        columns = (
+            until[at],
+            one.wait[at],
+            ranks[at[1]],
+            ranks[one.whom[at]],
+            np.full(len(at[0]), number),
+            at[0],
+        )
+        every += zip(*(column.tolist() for column in columns), strict=True)
+    every.sort()
+    found: list[_Blame] = []
+    waited: dict[int, list[tuple[int, int, int]]] = {}  # rank -> from, until, for whom
+    for until_ns, ns, waiter, whom, number, call in every:
+        since_ns = end_ns = until_ns - ns
+        parts = []
+        before = waited.get(whom, [])
+        place = len(before)
+        while place and before[place - 1][1] > since_ns:
+            place -= 1
+        for begin, stop, reason in before[place:]:
+            begin, stop = max(begin, end_ns), min(stop, until_ns)
+            if stop > begin and reason != waiter:
+                parts += [(end_ns, begin, whom), (begin, stop, reason)]
+                end_ns = stop
+        parts.append((end_ns, until_ns, whom))
+        parts = [part for part in parts if part[1] > part[0]]
+        waited.setdefault(waiter, []).extend(parts)
+        found += [_Blame(number, call, waiter, reason, stop - begin) for begin, stop, reason in parts]
+    return found
+
+
+def _collectives(recording: Recording) -> _Found:
+    """The calls of each collective on each rank, those that another one makes inside left out."""
+    events, words = recording.events, recording.callables
+    kinds = np.array([_kind(one.name) for one in words])  # 0: none
+    mine = recording.of_program()
+    kind = np.where(mine, kinds[events["callable"]], 0)
+    keep = kind > 0
+    above = parents(events)
+    up = above.copy()
+    reduced_apart = np.zeros(len(up), dtype=bool)  # a backward in which a collective is seen
+    while (up >= 0).any():
+        over = np.where(up >= 0, kind[up], 0)
+        keep &= over != 1
+        within = np.flatnonzero((over == 2) & (kind == 1))
+        reduced_apart[up[within]] = True
+        keep &= ~((over == 2) & (kind == 2))  # torch.autograd.backward in Tensor.backward
+        up = np.where(up >= 0, above[up], -1)
+    at = np.flatnonzero(keep & ~reduced_apart)
+    rank = np.array([process.rank for process in recording.processes], dtype=np.int64)[events["process"][at]]
+    pairs, inverse = np.unique(
+        np.stack([events[c][at].astype(np.int64) for c in ("callable", "signature")], axis=1),
+        axis=0,
+        return_inverse=True,
+    )
+    keys = [_Key(words[c].name, *_given(recording.signatures[s])) for c, s in pairs.tolist()]
+    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    code = np.array([number[key] for key in keys], dtype=np.int64)[inverse.ravel()]
+    end = events["start_ns"] + events["duration_ns"] + events["own_ns"]
+    found: _Found = {}
+    for key, which in number.items():
+        here = np.flatnonzero(code == which)
+        found[key] = {}
+        for one in np.unique(rank[here]).tolist():
+            its = at[here[rank[here] == one]]
+            found[key][one] = _Calls.of(events["start_ns"][its], end[its])
+    return found
+
+
+def _kind(name: str) -> int:
+    """1: a collective, 2: backward, 0: neither."""
+    namespace, _, last = name.rpartition(".")
+    if namespace in _NAMESPACES and last in (*_JOINED, *_ROOTED):
+        return 1
+    return 2 if name in _BACKWARD else 0
+
+
+def _given(known: SignatureNames | None) -> tuple[str, bool]:
+    """Of which group a call is, if it names one, and whether it returned without waiting."""
+    if known is None:
+        return "", False
+    named = dict(known.signature.kwargs)
+    groups = [
+        value.name
+        for value in (*known.signature.args, *named.values())
+        if isinstance(value, Word) and value.kind == "group"
+    ]
+    return (groups[0] if groups else ""), named.get("async_op") is True
+
+
+def _times(recording: Recording) -> tuple[dict[int, int], dict[int, str]]:
+    """When the trace of each rank began, by its own clock, and which clock that is."""
+    began: dict[int, int] = {}
+    clocks: dict[int, str] = {}
+    events = recording.events
+    usual = next((p.end["clock"] for p in recording.processes if p.end.get("clock")), "")
+    for number, process in enumerate(recording.processes):
+        here = events["start_ns"][events["process"] == number]
+        if not len(here):
+            continue
+        since = int(process.end.get("started_ns", here.min()))
+        # The first of a rank's processes to begin: its workers are started on the way.
+        began[process.rank] = min(began.get(process.rank, since), since)
+        clocks.setdefault(process.rank, process.end.get("clock") or usual)
+    return began, clocks
+
+
+def _offsets(found: _Found, clocks: dict[int, str], notes: list[str]) -> dict[int, int]:
+    """Nanoseconds to add to the times of each rank, so that all have the clock of the first. Ranks that cannot be set are left out."""
+    base = clocks[min(clocks)]
+    offset = {base: 0}
+    for clock in dict.fromkeys(clocks.values()):
+        if clock not in offset:
+            set_by = _offset(found, clocks, base, clock)
+            if set_by is not None:
+                offset[clock], doubt_ns = set_by
+                there = _numbered([rank for rank, one in clocks.items() if one == clock])
+                notes.append(
+                    f"the clock of {there}, on another machine, was set by collectives, to {span(doubt_ns)} or better"
+                )
+    return {rank: offset[clock] for rank, clock in clocks.items() if clock in offset}
+
+
+def _offset(found: _Found, clocks: dict[int, str], base: str, clock: str) -> tuple[int, int] | None:
+    """What to add to the times by `clock`, and how far off that may be; None if nothing tells."""
+    lowest: list[int] = []
+    highest: list[int] = []
+    apart: list[Numbers] = []
+    for key, of in found.items():
+        if not key.joins:
+            continue
+        for a in (rank for rank in of if clocks[rank] == base):
+            for b in (rank for rank in of if clocks[rank] == clock):
+                n = min(len(of[a]), len(of[b]))
+                # Traces begin at different moments and end behind the same step.
+                one, two = ((of[r].start[-n:], of[r].end[-n:]) for r in (a, b))
+                lowest.append(int((one[0] - two[1]).max()))
+                highest.append(int((one[1] - two[0]).min()))
+                apart.append(one[1] - two[1])
+    if not apart:
+        return None
+    low, high = max(lowest), min(highest)
+    middle = int(np.median(np.concatenate(apart)))  # they leave at about the same time
+    return (min(max(middle, low), high) if low <= high else middle), abs(high - low) // 2
+
+
+def _matched(calls: Sequence[_Calls], *, joins: bool) -> list[Numbers]:
+    """The places of the calls that belong together, for each rank: as many for each."""
+    sizes = {len(one) for one in calls}
+    if len(sizes) == 1:
+        start, end = np.stack([one.start for one in calls]), np.stack([one.end for one in calls])
+        # As many on each, but not the same ones: one rank's trace began a call later, and ended one later.
+        if not joins or (end.min(axis=0) >= start.max(axis=0)).all():
+            return [np.arange(sizes.pop())] * len(calls)
+    return _overlapping(calls)
+
+
+def _overlapping(calls: Sequence[_Calls]) -> list[Numbers]:
+    """Of sequences with gaps: what was going on at the same time. The rest had no part on some rank."""
+    heads = [0] * len(calls)
+    starts, ends = [one.start.tolist() for one in calls], [one.end.tolist() for one in calls]
+    found: list[list[int]] = []
+    while all(head < len(one) for head, one in zip(heads, starts, strict=True)):
+        first = min(range(len(calls)), key=lambda i: ends[i][heads[i]])
+        if ends[first][heads[first]] < max(one[head] for one, head in zip(starts, heads, strict=True)):
+            heads[first] += 1
+        else:
+            found.append(list(heads))
+            heads = [head + 1 for head in heads]
+    return [np.array([row[i] for row in found], dtype=np.int64) for i in range(len(calls))]
+
+
+def _in_collective(start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
+    """For whom each rank waited in each call (rows), and how long."""
+    size = start.shape[1]
+    whom = np.repeat(start.argmax(axis=1)[:, None], size, axis=1)
+    for row in np.flatnonzero(end.min(axis=1) < start.max(axis=1)):  # somebody left before the last one came
+        came = np.where(start[row][None, :] <= end[row][:, None], start[row][None, :], np.iinfo(np.int64).min)
+        whom[row] = came.argmax(axis=1)
+    wait = np.take_along_axis(start, whom, axis=1) - start
+    return whom, np.maximum(wait, 0)
+
+
+def _in_backward(start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
+    """The same of calls that hold more than waiting: what one took longer than that of the last to begin, if both end together."""
+    size = start.shape[1]
+    last = start.argmax(axis=1)[:, None]
+    late = np.take_along_axis(start, last, axis=1) - start
+    longer = (end - start) - np.take_along_axis(end - start, last, axis=1)
+    together = 2 * np.abs(end - np.take_along_axis(end, last, axis=1)) <= late
+    wait = np.where(together, np.minimum(late, longer), 0)
+    return np.repeat(last, size, axis=1), np.maximum(wait, 0)
+
+
+def _summed(
+    waits: Sequence[_Waits], ranks: Sequence[int], unmatched: int, notes: Sequence[str]
+) -> Stragglers:
+    spanned_ns = max((int(w.end.max()) for w in waits), default=1) - min(
+        (int(w.start.min()) for w in waits), default=0
+    )
+    others_ns = spanned_ns * (len(ranks) - 1)
+    waited = dict.fromkeys(ranks, 0)
+    by_call: dict[tuple[int, int], dict[int, int]] = {}  # (collective, rank) -> call -> waited for it
+    longest: dict[tuple[int, int], int] = {}
+    for part in _blamed(waits):
+        waited[part.waiter] += part.ns
+        key = part.of, part.rank
+        calls = by_call.setdefault(key, {})
+        calls[part.call] = calls.get(part.call, 0) + part.ns
+        longest[key] = max(longest.get(key, 0), part.ns)
+    rows = []
+    for (number, rank), calls in by_call.items():
+        one, caused = waits[number], sum(calls.values())
+        share = caused / (spanned_ns * (len(one.ranks) - 1))
+        rows.append(
+            CollectiveWaits(one.name, rank, tuple(one.ranks), len(one.wait), len(calls), caused, longest[number, rank], share)
+        )  # fmt: skip
+    rows.sort(key=lambda row: (-row.caused_ns, row.collective, row.rank))
+    of_ranks, singly = [], dict[int, list[int]]()
+    for rank in ranks:
+        each = singly[rank] = [ns for (_, r), calls in by_call.items() if r == rank for ns in calls.values()]
+        n = sum(len(one.wait) for one in waits if rank in one.ranks)
+        most_in = next((row.collective for row in rows if row.rank == rank), "")
+        of_ranks.append(
+            RankWaits(rank, n, len(each), sum(each), waited[rank], sum(each) / others_ns, most_in)
+        )
+    of_ranks.sort(key=lambda one: (-one.caused_ns, one.rank))
+    said = [*notes]
+    if any(one.collective in _BACKWARD for one in rows):
+        said.append(
+            "in backward DDP averages gradients: waiting there is for the rank that began it last; what a rank loses inside of it "
+            "is not seen"
+        )
+    if unmatched:
+        said.append(
+            f"{unmatched} call{'s' * (unmatched > 1)} had no part on another rank and {'were' if unmatched > 1 else 'was'} left out"
+        )
+    worst = _clearly(of_ranks, singly, others_ns)
+    n_calls = sum(len(one.wait) for one in waits)
+    return Stragglers(tuple(of_ranks), tuple(rows), spanned_ns, n_calls, unmatched, worst, tuple(said))
+
+
+def _clearly(
+    of_ranks: Sequence[RankWaits], by_call: Mapping[int, Sequence[int]], others_ns: int
+) -> RankWaits | None:
+    """The one that stands out, of each the one call left out in which it caused most: what happens once is no habit."""
+    usual = {one.rank: one.caused_ns - max(by_call[one.rank], default=0) for one in of_ranks}
+    first, second, *_ = sorted(of_ranks, key=lambda one: -usual[one.rank])
+    if first.last < _FEWEST or usual[first.rank] < _CLEAR_SHARE * others_ns:
+        return None
+    return first if usual[first.rank] >= _CLEAR_TIMES * usual[second.rank] else None
+
+
+def _numbered(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from luxmeter.experiment.capture.system_metrics import gpu_memory as gpu_memory
     from luxmeter.experiment.checkpoint.folder import file_name as file_name
     from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
+    from luxmeter.experiment.checkpoint.format import new_owner as new_owner
     from luxmeter.experiment.checkpoint.saver import Loaded as Loaded
     from luxmeter.experiment.checkpoint.saver import Saver as Saver
+    from luxmeter.experiment.checkpoint.saver import read_together as read_together
+    from luxmeter.experiment.checkpoint.shards import Own as Own
+    from luxmeter.experiment.checkpoint.shards import Sharded as Sharded
+    from luxmeter.experiment.checkpoint.shards import is_in_rows as is_in_rows
+    from luxmeter.experiment.checkpoint.shards import rows_of as rows_of
     from luxmeter.experiment.checkpoint.state import restore_state as restore_state
     from luxmeter.experiment.compare.curves import Band as Band
     from luxmeter.experiment.compare.curves import Sets as Sets
@@ -117,8 +123,14 @@ __getattr__, __dir__, __all__ = door(
         "gpu_memory": "capture.system_metrics",
         "file_name": "checkpoint.folder",
         "FolderState": "checkpoint.folder_state",
+        "new_owner": "checkpoint.format",
         "Loaded": "checkpoint.saver",
         "Saver": "checkpoint.saver",
+        "read_together": "checkpoint.saver",
+        "Own": "checkpoint.shards",
+        "Sharded": "checkpoint.shards",
+        "is_in_rows": "checkpoint.shards",
+        "rows_of": "checkpoint.shards",
         "restore_state": "checkpoint.state",
         "Band": "compare.curves",
         "Sets": "compare.curves",

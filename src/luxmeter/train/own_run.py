@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from luxmeter.errors import UsageError
 from luxmeter.experiment import Experiment, Logger, Saver, folder_of
 from luxmeter.train import checkpoints
-from luxmeter.train.dist import Group, broadcast_object, ensure_group
+from luxmeter.train.dist import Group, broadcast_object, ensure_group, is_echo
 from luxmeter.train.failure import explain
 
 if TYPE_CHECKING:
     from luxmeter.train.trainer import Trainer
 
+_GONE_S, _THERE_S = (
+    3.0,
+    60.0,
+)  # to wait for the shards of other ranks, if one of them has failed, or this one alone
 _COUNTERS = ("eidx", "idx", "global_step")  # among the parameters, but no choice of anybody
 # The run that goes on between the trainings of its trainer, which itself may be gone.
 _open: tuple[Experiment, Logger, weakref.ref[Trainer]] | None = None
@@ -46,7 +50,7 @@ def begin(trainer: Trainer, name: str | PathLike[str] | None) -> Experiment:
         trainer.initialise()
         is_main = group.rank == 0
         log = experiment.hold_exp_part("log", [".log"]) if is_main else None
-        folder = experiment.hold_exp_part("save", [".ckpt", ".pth"]) if is_main else None
+        folder = experiment.hold_exp_part("save", [".ckpt", ".pth", ".shard"]) if is_main else None
         if group.world_size > 1:  # all of it lies where rank 0 says
             of_run = str(experiment.folder) if experiment.writer is not None else None
             log, folder, of_run = broadcast_object((log, folder, of_run))
@@ -92,6 +96,8 @@ def fail(trainer: Trainer, error: BaseException) -> None:
     state = trainer._training
     if state.experiment is None or state.experiment.state != "running":
         return  # it has ended with this error already
+    if state.saver is not None and not isinstance(error, KeyboardInterrupt):  # who writes shards may be gone
+        state.saver.give_up(_GONE_S if is_echo(error) else _THERE_S)
     try:
         for name, hook in zip(
             state.callbacks.hooks.names["on_exception"], state.callbacks.hooks["on_exception"], strict=True

@@ -165,7 +165,7 @@ class Trainer:
                     tracing.hook(self)
                 if state.in_step is not None:
                     agree(**{"number of training batches": self.data.length("train")})
-                    state.replicas = Replicas(self)
+                    state.replicas = Replicas(self) if state.shards is None else state.shards.begin()
                 if self.is_over():
                     self.notice(f"Nothing is left to train: {self.position} is behind the end.")
                 loop.train(self, state)
@@ -218,8 +218,12 @@ class Trainer:
         predict = self.batch_method("predict")
         with self._evaluating():
             if hasattr(data, "dataset") or isinstance(data, Iterator):
-                return [predict(batch, self.params, self.device) for batch in moved(data, self.device)]
-            return predict(to_device(data, self.device), self.params, self.device)
+                found = [predict(batch, self.params, self.device) for batch in moved(data, self.device)]
+            else:
+                found = predict(to_device(data, self.device), self.params, self.device)
+            if self._training.shards is not None:
+                self._training.shards.help_others()
+            return found
 
     def stop_train(self) -> None:
         """End the training after this batch; with several ranks, when all of them have heard of it (`agree_every`)."""
@@ -245,6 +249,12 @@ class Trainer:
     def cost(self, *inputs: Any) -> ModelCost:
         """What the model costs (lux.analyze) on these inputs, or on those of a batch of the training data; into the run."""
         self.initial_exp()
+        if self._training.shards is not None:
+            raise UsageError(
+                "fsdp-unfit",
+                "The model is sharded over the ranks, and none of them can analyze it alone.",
+                'Ask for its cost in one process, without parallel="fsdp".',
+            )
         model = self._one_model("cost")
         if not inputs:
             if self._training.reading:
@@ -405,7 +415,8 @@ class Trainer:
         """train_batch, eval_batch, test_batch or predict_batch, as it is called: in mixed precision if that was chosen."""
         method: Callable[..., Any] = getattr(self, f"{which}_batch")
         amp = getattr(self.callbacks.find(Optimization), "amp", None)
-        return method if amp is None else self._autocast(amp)(method)
+        method = method if amp is None else self._autocast(amp)(method)
+        return method if self._training.shards is None else self._training.shards.told(method)
 
     def initialise(self) -> None:
         """Make callbacks, models and data, if that was not done yet: what initial_exp does apart from the run."""
@@ -458,6 +469,13 @@ class Trainer:
         state = self._training
         agree(**shapes(self))
         same_weights(self)
+        if self.options.parallel == "fsdp":
+            from luxmeter.train.sharding import (
+                Shards,
+            )  # loads a good deal of torch that no other training needs
+
+            state.shards = Shards(self, group.world_size)
+            state.contexts.insert(0, state.shards.evaluating)
         exchanged_on = self.device if group.backend == "nccl" else torch.device("cpu")
         state.in_step = InStep(group, exchanged_on, self.options.agree_every)
         seed = int(broadcast_object(torch.initial_seed())) % 2**63

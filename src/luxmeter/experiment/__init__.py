@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from luxmeter.experiment.capture.started import program_follows as program_follows
     from luxmeter.experiment.capture.system_metrics import gpu_memory as gpu_memory
     from luxmeter.experiment.checkpoint.folder import file_name as file_name
+    from luxmeter.experiment.checkpoint.folder import latest_order as latest_order
+    from luxmeter.experiment.checkpoint.folder import saved_since as saved_since
     from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
     from luxmeter.experiment.checkpoint.format import new_owner as new_owner
     from luxmeter.experiment.checkpoint.saver import Loaded as Loaded
@@ -122,6 +124,8 @@ __getattr__, __dir__, __all__ = door(
         "program_follows": "capture.started",
         "gpu_memory": "capture.system_metrics",
         "file_name": "checkpoint.folder",
+        "latest_order": "checkpoint.folder",
+        "saved_since": "checkpoint.folder",
         "FolderState": "checkpoint.folder_state",
         "new_owner": "checkpoint.format",
         "Loaded": "checkpoint.saver",

@@ -27,6 +27,7 @@ from luxmeter.experiment import (
     read_together,
     restore_state,
     runs,
+    saved_since,
     seed_everything,
     set_rng_state,
     stable_seed,
@@ -201,6 +202,20 @@ def resume(trainer: Trainer, source: Source, *, keeps_random: bool = False) -> N
         set_rng_state(random)
     training.random = random if keeps_random and at.phase is Phase.BATCHES else None
     trainer.logger.info(f"Going on from {path}: {at}")
+
+
+def of_earlier_attempt(trainer: Trainer) -> list[Path]:
+    """The checkpoints that an earlier attempt of this job has saved, the latest first; once, and on all ranks the same."""
+    training = trainer._training
+    earlier, training.earlier = training.earlier, None
+    if earlier is None:
+        return []
+    found: list[Path] = broadcast_object(
+        saved_since(Path(earlier["save"]), int(earlier["after"]))[::-1] if is_main() else []
+    )
+    where = "from its last checkpoint" if found else "which saved no checkpoint: it begins anew"
+    trainer.notice(f"The ranks were started again: this goes on in what run {earlier['id']} was, {where}.")
+    return found
 
 
 def _of_this_rank(trainer: Trainer, saved: Mapping[str, Any], random: Any) -> dict[str, Any] | None:

@@ -157,8 +157,9 @@ class Trainer:
                 check_options(self)
                 state.callbacks.hooks.call("setup", self)
                 checkpoints.reopen(self)
-                if resume is not False:
-                    checkpoints.resume(self, resume, keeps_random=True)
+                source = checkpoints.of_earlier_attempt(self) or resume
+                if source is not False:
+                    checkpoints.resume(self, source, keeps_random=True)
                 if tracing is not None:
                     if trace is True:
                         tracing.steps = usual_steps(self.position.global_step)

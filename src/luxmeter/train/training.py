@@ -56,6 +56,9 @@ class Training:
     told: set[str] = field(default_factory=set)
     in_step: InStep | None = None  # with other ranks
     replicas: Replicas | Shards | None = None  # while they train
+    earlier: dict[str, Any] | None = (
+        None  # what an earlier attempt of this job has left, until it is gone on from
+    )
     shards: Shards | None = None  # of parallel="fsdp"
     contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)
 

@@ -142,9 +142,19 @@ def next_order(folder: Path) -> int:
     key = str(folder.absolute())
     last = _last_order.get(key)
     if last is None:
-        last = max((saved.order for kind in _PATTERNS for saved in list_files(folder, kind)), default=0)
+        last = latest_order(folder)
     _last_order[key] = order = max(last + 1, time.time_ns())
     return order
+
+
+def latest_order(folder: Path) -> int:
+    """The number of what was saved last; 0 if there is nothing."""
+    return max((saved.order for kind in _PATTERNS for saved in list_files(folder, kind)), default=0)
+
+
+def saved_since(folder: Path, order: int) -> list[Path]:
+    """The checkpoints that were saved after the one of this number, the latest last."""
+    return [saved.path for saved in list_files(folder, "checkpoint") if saved.order > order]
 
 
 def verify(saved: SavedFile) -> dict[str, Any]:

@@ -237,7 +237,7 @@ class Optimization(Callback):
         for handle in self._watching:
             handle.remove()
         self._watching = self._before = ()
-        self._replicas = None
+        self._replicas = self._shards = None
 
 
 class Look(NamedTuple):

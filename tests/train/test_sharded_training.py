@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import nn
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.train import EarlyStop, ModelCheckpoint, NaNGuard
+from luxmeter.train import ModelCheckpoint, NaNGuard
 
 Said = list[dict[str, Any]]
 ONE: dict[str, Any] = {"quiet": True}
@@ -71,7 +71,8 @@ class Even(Small):
         self.model.batch_norm.requires_grad_(False)
         self.model.batch_norm.train = lambda mode=True: self.model.batch_norm  # type: ignore[method-assign]
         self.optim = torch.optim.AdamW(self.model.parameters(), lr=0.01)
-        self.schedule = torch.optim.lr_scheduler.StepLR(self.optim, 2, 0.5)
+        if self.options.schedule:
+            self.schedule = torch.optim.lr_scheduler.StepLR(self.optim, 1, 0.5)
         data = torch.utils.data.TensorDataset(Noisy().xs, Noisy().ys)
         self.regist_databundler(
             train=self.loader(data, batch_size=self.batch, shuffle=True),
@@ -119,7 +120,7 @@ def facts(trainer: Any) -> dict[str, Any]:
 
 def trained(kind: type[Small], name: str, options: dict[str, Any] = FSDP, **train: Any) -> Any:
     trainer = kind({"epoch": 2}, **options)
-    trainer.initial_exp(f"./{name}")
+    trainer.initial_exp(name if name.startswith("/") else f"./{name}")
     try:
         trainer.train(**train)
     finally:
@@ -140,8 +141,8 @@ def computed(name: str, kind: type[Small], options: dict[str, Any]) -> Callable[
     return lambda rank: facts(trained(kind, name, options))
 
 
-def resumed(name: str, options: dict[str, Any]) -> Callable[[int], Any]:
-    """In one go; and from checkpoints saved behind each step, as if the processes had been killed there."""
+def resumed(name: str, options: dict[str, Any], steps: Collection[int]) -> Callable[[int], Any]:
+    """In one go; and from checkpoints saved behind these steps, as if the processes had been killed there."""
 
     def made(rank: int) -> Any:
         first = trained(saving(Drawing), f"{name}-saved", {**options, "max_to_keep": None})
@@ -151,19 +152,136 @@ def resumed(name: str, options: dict[str, Any]) -> Callable[[int], Any]:
             "again": [],
         }
         torch.distributed.barrier()
-        for path in first.saver.find_checkpoints()[:-1]:
-            torch.rand(3)  # whatever was drawn before does not count
-            found["again"].append(facts(trained(Drawing, f"{name}-again", options, resume=path)))
+        for path in first.saver.find_checkpoints():
+            step = int(Path(path).name[:6])
+            if step in steps:
+                torch.rand(3)  # whatever was drawn before does not count
+                found["again"].append((step, facts(trained(Drawing, f"{name}-again", options, resume=path))))
         return found
 
     return made
 
 
+def refused(kind: type[Small], options: dict[str, Any]) -> Callable[[int], Any]:
+    """What is said to a training that cannot be; on every rank."""
+
+    def made(rank: int) -> Any:
+        with pytest.raises(UsageError) as found:
+            trained(kind, "refused", options)
+        return str(found.value)
+
+    return made
+
+
+class ByParts(Even):
+    def train_batch(
+        self, eidx: int, idx: int, global_step: int, batch_data: Any, params: Any, device: Any
+    ) -> Any:
+        return self.cross(self.model.last(self.model.first(batch_data[0])), batch_data[1])
+
+
+class Holding(Even):
+    def initial_trainer(self, params: Any) -> None:
+        super().initial_trainer(params)
+        self.to_look_at = self.model.last.weight
+
+
+class Exact(Even):
+    def initial_callback(self) -> None:
+        super().initial_callback()
+        NaNGuard(exact=True).hook(self)
+
+
+class Stepped(Even):
+    """Its optimizer has a state before anything is sharded."""
+
+    def initial_trainer(self, params: Any) -> None:
+        super().initial_trainer(params)
+        self.cross(self.model(Noisy().xs), Noisy().ys).backward()
+        self.optim.step()
+        self.optim.zero_grad()
+
+
+class WideStepped(Stepped):
+    batch = 8
+
+
+class Lost(Even):
+    def initial_callback(self) -> None:
+        super().initial_callback()
+        NaNGuard(gradients=True).hook(self)
+
+    def train_batch(self, eidx: int, idx: int, global_step: int, *rest: Any) -> Any:
+        loss = super().train_batch(eidx, idx, global_step, *rest)
+        is_lost = os.environ["RANK"] == "1" and global_step == 2
+        return loss * float("nan") if is_lost else loss
+
+
+def lost(rank: int) -> Any:
+    with pytest.raises(LuxmeterError) as found:
+        trained(Lost, "lost")
+    return str(found.value)
+
+
+def predicted(rank: int) -> Any:
+    """Each rank of data of its own, of another length; by blocks that are named."""
+    trainer = Even({"epoch": 1}, **{**FSDP, "shard_units": ("Linear", "LayerNorm")})
+    trainer.initial_exp("./predicted")
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(Noisy().xs), batch_size=8)
+    some = [batch[0] for batch in data][: 1 + 2 * rank]
+    found = torch.cat(trainer.predict(iter(some)))
+    shards = trainer._training.shards
+    assert shards is not None
+    said = {"said": found, "units": len(shards.units), "cost": ""}
+    with pytest.raises(UsageError) as error:
+        trainer.cost()
+    trainer.close()
+    return {**said, "cost": str(error.value)}
+
+
+def goes_on(kind: type[Small], source: str, options: dict[str, Any]) -> Callable[[int], Any]:
+    def made(rank: int) -> Any:
+        trainer = kind({"epoch": 2}, **options)
+        trainer.initial_exp("./goes-on")
+        trainer.load_checkpoint(source)
+        loaded = {
+            "loaded": whole(trainer.model),
+            "moments": moments(trainer),
+            "at": trainer.position.global_step,
+        }
+        trainer.train()
+        trainer.close()
+        return {**facts(trainer), **loaded}
+
+    return made
+
+
+def moments(trainer: Any) -> list[torch.Tensor]:
+    """What the optimizer remembers of each parameter."""
+    found = [trainer.optim.state[one] for group in trainer.optim.param_groups for one in group["params"]]
+    every = [value for one in found for value in one.values()]
+    return [(one.full_tensor() if hasattr(one, "full_tensor") else one).clone() for one in every]
+
+
 TWO: dict[str, Callable[[int], Any]] = {
-    "plain": computed("plain", Even, FSDP),
+    "plain": computed("plain", saving(Even), FSDP),
     "accumulated": computed("accumulated", Even, {**FSDP, **ALL, "schedule": "epoch"}),
-    "resumed": resumed("resumed", FSDP),
-    "resumed all": resumed("resumed-all", {**FSDP, **ALL}),
+    "stepped": computed("stepped", Stepped, {**FSDP, "clip_value": 0.01}),
+    "bfloat16": computed("bfloat16", Even, {**FSDP, "amp": "bfloat16"}),
+    "resumed": resumed(
+        "resumed", {**FSDP, **ALL}, (1, 3, 4)
+    ),  # inside a step, before an epoch's last one, inside an epoch
+    "compile": refused(Even, {**FSDP, "compile": True}),
+    "float16": refused(Even, {**FSDP, "amp": "float16"}),
+    "units": refused(Even, {**FSDP, "shard_units": "Blok"}),
+    "no fsdp": refused(Even, {**DDP, "shard_units": "Block"}),
+    "by parts": refused(ByParts, FSDP),
+    "holding": refused(Holding, FSDP),
+    "exact": refused(Exact, FSDP),
+    "lost": lost,
+    "predicted": predicted,
+    "from one": goes_on(Drawing, "one.ckpt", {**FSDP, **ALL}),
+    "to ddp": goes_on(Drawing, "resumed-saved/Saving/save/000001.ckpt", {**DDP, **ALL}),
 }
 
 
@@ -174,7 +292,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two(folder: Path) -> Said:
-    return run_ranks(2, TWO, folder / "two")
+    place = folder / "two"
+    place.mkdir()
+    with pytest.MonkeyPatch.context() as patch:  # before the fork: what one process saved
+        patch.setenv("LUXMETER_HOME", str(folder / "lab"))
+        one = trained(Drawing, str(folder / "one"), {**ONE, **ALL}, steps=3)
+    for path in Path(one.saver.folder).glob("000003.ckpt*"):
+        shutil.copy(path, place / path.name.replace("000003", "one"))
+    torch.save({"weights": whole(one.model), "moments": moments(one)}, folder / "one.pt")
+    return run_ranks(2, TWO, place)
 
 
 def of(said: Said, name: str) -> list[Any]:
@@ -192,10 +318,19 @@ def close(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> No
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "options"), [("plain", {}), ("accumulated", {**ALL, "schedule": "epoch"})])
-def test_two_ranks_compute_what_one_process_does(two: Said, name: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "options"),
+    [
+        ("plain", Wide, {}),
+        ("accumulated", Wide, {**ALL, "schedule": "epoch"}),
+        ("stepped", WideStepped, {"clip_value": 0.01}),
+    ],
+)
+def test_two_ranks_compute_what_one_process_does(
+    two: Said, name: str, kind: type[Small], options: dict[str, Any]
+) -> None:
     first, second = of(two, name)
-    alone = facts(trained(Wide, "alone", {**ONE, **options}))
+    alone = facts(trained(kind, "alone", {**ONE, **options}))
     assert first["step"] == second["step"] == alone["step"] == 6
     assert same(first["weights"], second["weights"]) and first["eval"] == second["eval"]
     assert first["run"] == second["run"]
@@ -206,17 +341,99 @@ def test_two_ranks_compute_what_one_process_does(two: Said, name: str, options: 
     assert "scale" not in first["rows"]
 
 
-@pytest.mark.parametrize("name", ["resumed", "resumed all"])
-def test_resumed_bit_by_bit(two: Said, name: str) -> None:
-    resumed_alike(of(two, name))
+def test_in_mixed_precision(two: Said) -> None:
+    first, second = of(two, "bfloat16")
+    alone = facts(trained(Wide, "alone", {**ONE, "amp": "bfloat16"}))
+    assert same(first["weights"], second["weights"])
+    assert first["meter"] == pytest.approx(alone["meter"], rel=0.02)
+    assert not same(first["weights"], of(two, "plain")[0]["weights"])
+
+
+def test_resumed_bit_by_bit(two: Said) -> None:
+    resumed_alike(of(two, "resumed"))
+
+
+def test_of_the_checkpoints_three_stay_whole(two: Said, folder: Path) -> None:
+    of(two, "plain")
+    files = (folder / "two" / "plain" / "Saving" / "save").iterdir()
+    kept = Counter(one.name.partition(".ckpt")[0] for one in files)
+    assert kept == {"000004": 6, "000005": 6, "000006": 6}  # itself and two shards, each with its side-car
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("compile", "a sharded model is not compiled (compile=True)."),
+        ("float16", "torch does not scale gradients of which some are sharded."),
+        ("units", "shard_units names 'Blok', and model has no such module inside it. Did you mean 'Block'?"),
+        ("no fsdp", "shard_units is set, but parallel is 'ddp'"),
+        ("by parts", "uses weights of a sharded model outside of a call of it"),
+        ("holding", "Holding.to_look_at is a parameter of a model"),
+        ("exact", "NaNGuard(exact=True) keeps a copy of all weights"),
+    ],
+)
+def test_what_cannot_be_is_said_on_every_rank(two: Said, name: str, text: str) -> None:
+    for said in of(two, name):
+        assert text in said and "\n" not in said, said
+
+
+def test_a_nan_on_one_rank_ends_all(two: Said) -> None:
+    first, second = of(two, "lost")
+    assert "not finite on rank 1" in first and "is nan" in second
+
+
+def test_ranks_that_predict_unlike_numbers_of_batches(two: Said) -> None:
+    first, second = of(two, "predicted")
+    alone = Even({"epoch": 1}, **ONE)
+    alone.initial_exp("./alone")
+    wanted = alone.predict(Noisy().xs)
+    assert len(first["said"]) == 8 and len(second["said"]) == 24
+    torch.testing.assert_close(first["said"], wanted[:8])
+    torch.testing.assert_close(second["said"], wanted)
+    assert first["units"] == 6  # two norms, and six layers but those two that share a weight
+    assert "[fsdp-unfit]" in first["cost"]
+    alone.close()
+
+
+def test_a_checkpoint_of_one_process_goes_on_in_two(two: Said, folder: Path) -> None:
+    saved = torch.load(folder / "one.pt")
+    for said in of(two, "from one"):
+        assert same(said["loaded"], saved["weights"])
+        assert all(map(torch.equal, said["moments"], saved["moments"])) and len(saved["moments"]) > 30
+        assert said["step"] == 3 + 2 + 3  # half of six batches is one and a half of three
+
+
+def test_a_checkpoint_of_shards_goes_on_in_replicas(two: Said) -> None:
+    """With gradients that waited, which are whole on each rank in both."""
+    sharded = of(two, "resumed")[0]["whole"]
+    first, second = of(two, "to ddp")
+    assert first["at"] == 1 and first["step"] == 6
+    assert same(first["weights"], second["weights"])
+    close(first["weights"], sharded["weights"])
+
+
+def test_a_checkpoint_of_two_ranks_goes_on_in_one_process(two: Said, folder: Path) -> None:
+    made = of(two, "resumed")[0]
+    save = folder / "two" / "resumed-saved" / "Saving" / "save"
+    trainer = Drawing({"epoch": 2}, **{**ONE, **ALL, "parallel": "fsdp"})
+    trainer.initial_exp("./one")
+    trainer.load_checkpoint(save / "000006.ckpt")
+    assert same(whole(trainer.model), made["saved"]["weights"])
+    assert trainer.eval().to_dict() == pytest.approx(made["saved"]["eval"])  # type: ignore[union-attr]  # by the averages
+    trainer.load_checkpoint(save / "000002.ckpt")
+    assert (trainer.position.idx, trainer.position.global_step) == (4, 2)  # of six batches of four
+    trainer.train()
+    assert trainer.position.global_step == 2 + 2 + 6
+    assert any("in one process nothing is sharded" in told for told in trainer._training.told)
+    trainer.close()
 
 
 def resumed_alike(found: list[Any]) -> None:
     assert found[0]["whole"]["losses"] != found[1]["whole"]["losses"]  # each has data of its own
     for one in found:
         assert one["saved"]["losses"] == one["whole"]["losses"]  # saving changes nothing
-        assert len(one["again"]) == one["whole"]["step"] - 1
-        for step, again in enumerate(one["again"], 1):
+        assert one["again"]
+        for step, again in one["again"]:
             assert again["losses"] == one["whole"]["losses"][step:], step
             assert same(again["weights"], one["whole"]["weights"]), step
             assert again["eval"] == one["whole"]["eval"]

@@ -25,6 +25,7 @@ from luxmeter.errors import UsageError, suggestion
 from luxmeter.experiment import Sharded, is_in_rows, rows_of
 from luxmeter.train import parts
 from luxmeter.train.callbacks.ema import EMAUpdate
+from luxmeter.train.callbacks.optimization import Optimization
 from luxmeter.train.dist import all_reduce
 from luxmeter.train.parallel import average_gradients
 
@@ -76,8 +77,10 @@ class Shards:
 
     def _check(self) -> None:
         options = self._trainer.options
-        if options.compile:
-            raise _unfit("A sharded model is not compiled (compile).")
+        if getattr(self._trainer.callbacks.find(Optimization), "amp", None) == "float16":
+            raise _unfit(
+                "torch does not scale gradients of which some are sharded.", 'Compute with amp="bfloat16".'
+            )
         for name, model in self._trainer.models.items():
             for key, one in model.named_parameters():
                 where = f"{name}.{key}"

@@ -429,6 +429,12 @@ class Trainer:
         is_alone = group.world_size == 1
         if not is_alone:
             agree(**identity(self))
+            if self.options.parallel == "fsdp" and self.options.compile:
+                raise UsageError(
+                    "fsdp-unfit",
+                    f'parallel="fsdp" cannot be: a sharded model is not compiled (compile={self.options.compile!r}).',
+                    "Leave one of them out.",
+                )
         try:
             self.initial_callback()
             self.initial_trainer(self.params)
@@ -452,6 +458,8 @@ class Trainer:
             )
         if not is_alone:
             self._join(group)
+        elif self.options.parallel == "fsdp":
+            self.notice('parallel="fsdp": in one process nothing is sharded.')
         state.initialised = True
 
     # -- inside ------------------------------------------------------------------------------------------------------

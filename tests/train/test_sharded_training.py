@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable, Collection
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked_ranks import as_torchrun, together
 from many_ranks import run_ranks
 from small_training import Noisy, Small, same
 from torch import nn
 
 import luxmeter as lux
-from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.errors import CheckpointError, LuxmeterError, LuxmeterWarning, UsageError
+from luxmeter.experiment.checkpoint.format import Snapshot
+from luxmeter.store import Run
 from luxmeter.train import ModelCheckpoint, NaNGuard
 
 Said = list[dict[str, Any]]
@@ -268,9 +275,8 @@ TWO: dict[str, Callable[[int], Any]] = {
     "accumulated": computed("accumulated", Even, {**FSDP, **ALL, "schedule": "epoch"}),
     "stepped": computed("stepped", Stepped, {**FSDP, "clip_value": 0.01}),
     "bfloat16": computed("bfloat16", Even, {**FSDP, "amp": "bfloat16"}),
-    "resumed": resumed(
-        "resumed", {**FSDP, **ALL}, (1, 3, 4)
-    ),  # inside a step, before an epoch's last one, inside an epoch
+    # Behind a batch whose gradients wait, and before what an epoch leaves over.
+    "resumed": resumed("resumed", {**FSDP, **ALL}, (1, 3)),
     "compile": refused(Even, {**FSDP, "compile": True}),
     "float16": refused(Even, {**FSDP, "amp": "float16"}),
     "units": refused(Even, {**FSDP, "shard_units": "Blok"}),
@@ -279,6 +285,7 @@ TWO: dict[str, Callable[[int], Any]] = {
     "holding": refused(Holding, FSDP),
     "exact": refused(Exact, FSDP),
     "lost": lost,
+    "drawing": computed("drawing", Drawing, FSDP),
     "predicted": predicted,
     "from one": goes_on(Drawing, "one.ckpt", {**FSDP, **ALL}),
     "to ddp": goes_on(Drawing, "resumed-saved/Saving/save/000001.ckpt", {**DDP, **ALL}),
@@ -437,3 +444,175 @@ def resumed_alike(found: list[Any]) -> None:
             assert again["losses"] == one["whole"]["losses"][step:], step
             assert same(again["weights"], one["whole"]["weights"]), step
             assert again["eval"] == one["whole"]["eval"]
+
+
+# -- the files ----------------------------------------------------------------------------------------------------------
+
+
+class Marks:
+    """Pickled, it makes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture
+def saved(two: Said, folder: Path, tmp_path: Path) -> Path:
+    """The last two checkpoints that two ranks have written, to be spoilt."""
+    of(two, "resumed")
+    place = tmp_path / "save"
+    place.mkdir()
+    for one in (folder / "two" / "resumed-saved" / "Saving" / "save").glob("00000[56].*"):
+        shutil.copy(one, place)
+    return place
+
+
+def shard(place: Path, rank: int) -> Path:
+    [found] = place.glob(f"000006.ckpt.{rank}-of-2.*.shard")
+    return found
+
+
+def as_if_written(path: Path) -> None:
+    """The side-car of what is there now."""
+    side_car = path.with_name(f"{path.name}.json")
+    body = path.read_bytes()
+    said = {**json.loads(side_car.read_text()), "sha256": sha256(body).hexdigest(), "size_bytes": len(body)}
+    side_car.write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_nothing_in_a_file_is_run(saved: Path, tmp_path: Path, protocol: int) -> None:
+    body = pickle.dumps(Marks(tmp_path / "was-run"), protocol)
+    for path in (shard(saved, 1), saved / ".metadata"):  # where torch's own checkpoints have a pickle
+        path.write_bytes(body)
+    as_if_written(shard(saved, 1))
+    with pytest.raises(CheckpointError) as error:
+        lux.Saver(saved).load_checkpoint(6)
+    assert error.value.slug == "checkpoint-damaged"
+    with pytest.warns(LuxmeterWarning, match="000005.ckpt is loaded instead"):
+        assert lux.Saver(saved).load_latest_checkpoint().checkpoint["step"] == 5
+    main = saved / "000006.ckpt"
+    torch.save({"luxmeter_shards": [shard(saved, 0).name], "parts": Marks(tmp_path / "was-run")}, main)
+    as_if_written(main)
+    with pytest.raises(CheckpointError) as error:
+        lux.Saver(saved).load_checkpoint(6)
+    assert error.value.slug == "checkpoint-unsafe"
+    assert not (tmp_path / "was-run").exists()
+    pickle.loads(body)  # it would have been
+    assert (tmp_path / "was-run").exists()
+
+
+@pytest.mark.parametrize(
+    "names", [["../000005.ckpt.0-of-2.a-1-00000000.shard"], ["/etc/passwd"], "x", [3], [None]]
+)
+def test_shards_lie_beside_their_checkpoint(saved: Path, names: Any) -> None:
+    saver = lux.Saver(saved)
+    saver.save_checkpoint(7, {"luxmeter_shards": names})
+    with pytest.raises(CheckpointError) as error:
+        saver.load_checkpoint(7)
+    assert error.value.slug == "checkpoint-damaged" and "what it calls its shards are none" in str(
+        error.value
+    )
+
+
+def spoil_gone(path: Path) -> None:
+    path.unlink()
+
+
+def spoil_cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def spoil_other(path: Path) -> None:
+    """Sound in itself, but the shard of another rank."""
+    shutil.copy(shard(path.parent, 0), path)
+    as_if_written(path)
+
+
+@pytest.mark.parametrize("spoil", [spoil_gone, spoil_cut, spoil_other])
+def test_a_checkpoint_that_lacks_a_shard_is_damaged(saved: Path, spoil: Callable[[Path], None]) -> None:
+    spoil(shard(saved, 1))
+    with pytest.raises(CheckpointError) as error:
+        lux.Saver(saved).load_checkpoint(6)
+    assert error.value.slug == "checkpoint-damaged"
+
+
+def test_shards_go_with_their_checkpoint_and_with_those_who_wrote_no_more(saved: Path) -> None:
+    saver = lux.Saver(saved)
+    saver.remove(saved / "000005.ckpt")
+    assert not list(saved.glob("000005*"))
+    whole_again = saver.load_checkpoint(6).checkpoint
+    left = (
+        saved / "000009.ckpt.1-of-2.elsewhere-1-00000000.shard"
+    )  # of a process on another host: it may yet come
+    shutil.copy(shard(saved, 1), left)
+    saver.save_checkpoint(6, whole_again)  # by one process, in its place: the shards belong to nothing
+    saver.close()
+    lux.Saver(saved)
+    assert sorted(one.name for one in saved.iterdir()) == ["000006.ckpt", "000006.ckpt.json", left.name]
+    again = lux.Saver(saved).load_checkpoint(6).checkpoint
+    assert same(again["parts"]["model"]["state"], whole_again["parts"]["model"]["state"])
+
+
+# -- started again ------------------------------------------------------------------------------------------------------
+
+
+def job(folder: str, attempt: int, dies: bool) -> Any:
+    """A training that saves behind each step; in its first attempt rank 1 is killed while it writes its third shard."""
+    os.environ.update(
+        LUXMETER_HOME=f"{folder}/lab",
+        HOME=folder,
+        TORCHELASTIC_USE_AGENT_STORE="True",
+        TORCHELASTIC_RESTART_COUNT=str(attempt),
+    )
+    os.chdir(folder)
+    write, written = Snapshot.write, []
+
+    def killed(self: Snapshot, file: Any) -> Any:
+        written.append(file.name)
+        if len(written) == 3:
+            file.write(b"torn")
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(self, file)
+
+    if dies and os.environ["RANK"] == "1":
+        Snapshot.write = killed  # type: ignore[method-assign]  # of a forked process
+    trainer = saving(Drawing)({"epoch": 2}, **{**FSDP, "max_to_keep": None})
+    trainer.initial_exp("job")
+    trainer.train()
+    trainer.close()
+    found = facts(trainer)
+    return {**found, "weights": {name: one.tolist() for name, one in found["weights"].items()}}
+
+
+def test_ranks_that_are_started_again_go_on_in_their_run(two: Said, tmp_path: Path) -> None:
+    """Killed in the middle of a save: that checkpoint is none. The launcher's store, which outlives the ranks, is here."""
+    (tmp_path / "killed").mkdir()
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def attempt(number: int) -> list[Any]:
+        return together(job, as_torchrun(2, store.port), str(tmp_path / "killed"), number, number == 0)
+
+    first = attempt(0)
+    assert first[1] == -signal.SIGKILL and isinstance(first[0], Exception), first
+    [run] = (tmp_path / "killed" / "lab" / "runs").iterdir()
+    assert Run(run).state == "failed"
+    save = run / "files" / "save"
+    names = [one.name for one in sorted(save.glob("*.ckpt"))]
+    assert names == ["000001.ckpt", "000002.ckpt"] and list(save.glob("000003.ckpt.0-of-2*.shard"))
+    second = attempt(1)
+    for again, wanted in zip(second, of(two, "drawing"), strict=True):
+        assert isinstance(again, dict), second
+        assert again["losses"] == wanted["losses"][2:]
+        assert again["weights"] == {name: one.tolist() for name, one in wanted["weights"].items()}
+        assert again["run"] == str(run)
+    assert not [one for one in save.iterdir() if "tmp" in one.name or not one.name.startswith("0000")]
+    assert len(list(save.glob("000003*"))) == 6  # of the second attempt alone
+    found = Run(run)
+    assert found.state == "finished"
+    assert list((tmp_path / "killed" / "lab" / "runs").iterdir()) == [run]
+    assert set(found.metric("train/loss").steps) >= set(range(6))

@@ -201,7 +201,7 @@ def ranked(files: Iterable[SavedFile], metric: str, mode: str) -> list[SavedFile
 
 def remove(saved: SavedFile) -> None:
     """Take a file away, then its side-car and its shards; another process may have been faster."""
-    shards = listed_shards(saved.path)
+    shards = _shards_in(saved.records)
     saved.path.unlink(missing_ok=True)
     sidecar_of(saved.path).unlink(missing_ok=True)
     for name in shards:
@@ -209,9 +209,19 @@ def remove(saved: SavedFile) -> None:
 
 
 def listed_shards(path: Path) -> set[str]:
-    """The shards that belong to a checkpoint, by what its side-car says; of that which it replaces, too."""
+    """The shards that belong to a checkpoint, by what its side-car says of the file that is there."""
+    try:
+        size_bytes = path.stat().st_size
+    except OSError:
+        return set()
+    records = _read_sidecar(path)
+    fitting = [record for record in records if record["size_bytes"] == size_bytes]
+    return _shards_in(fitting[:1] or records)
+
+
+def _shards_in(records: Iterable[dict[str, Any]]) -> set[str]:
     found: set[str] = set()
-    for record in _read_sidecar(path):
+    for record in records:
         names = record.get("shards", [])
         found |= {str(one) for one in names if named_in(str(one))} if isinstance(names, list) else set()
     return found

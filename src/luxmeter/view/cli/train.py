@@ -66,14 +66,16 @@ def register(app: typer.Typer) -> None:
 
         Values are typed by what they replace, and what is derived from them in the config follows.
         """
+        from luxmeter.experiment import job_given
         from luxmeter.train import launch
 
-        if processes != 1 and not (dry_run or launch.is_launched()):
+        is_evaluated = job_given() is not None  # by `luxmeter eval`: one process does that
+        if processes != 1 and not (dry_run or launch.is_launched() or is_evaluated):
             command = [sys.executable, *interpreter_flags(), "-m", "luxmeter", "train", *context.meta[_WORDS]]
             raise SystemExit(
                 launch.launch(command, processes=processes, debug_rank=debug_rank, restarts=restarts)
             )
-        if restarts and not launch.is_launched():
+        if restarts and not (launch.is_launched() or is_evaluated):
             raise UsageError(
                 "restarts",
                 f"--restarts {restarts} is for the processes that --processes starts, and it starts none here.",

@@ -68,6 +68,7 @@ class Experiment:
         self._leave = contextlib.ExitStack()
         self._owner = 0
         self._end_lock = threading.RLock()
+        self._again = ""  # the run to go on in
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -135,6 +136,11 @@ class Experiment:
             if outer is not None:
                 outer.discard()
             self._begin()
+
+    def go_on_in(self, run_id: str) -> Experiment:
+        """Before its start: have it write on in a run of this lab whose process is gone, if that is there; else it makes a new one."""
+        self._again = run_id
+        return self
 
     def end_exp(self, error: BaseException | None = None) -> None:
         """End the run: finished or, with an exception, as that says. A second call does nothing."""
@@ -283,7 +289,11 @@ class Experiment:
         lab = options.lab if isinstance(options.lab, Lab) else Lab.open(options.lab)  # type: ignore[arg-type]
         parent = parent_of(options.parent, lab)
         run_id, tags = reserved() if outer_run() is None else ("", ())
-        run = lab.create_run(
+        run = lab.reopen_run(self._again) if self._again else None
+        if run is not None:
+            (run.folder / records.FILES_FOLDER / records.ENDING).unlink(missing_ok=True)
+            run.set_params(redaction.hide_params(self._params))
+        run = run or lab.create_run(
             self.name,
             params=redaction.hide_params(self._params),
             tags=(*listed(options.tags), *tags),

@@ -18,9 +18,10 @@ from luxmeter.files import read_json, write_file, write_json
 from luxmeter.settings import LAB_FILE, find_lab
 from luxmeter.store import layout
 from luxmeter.store.blobs import BlobPool
-from luxmeter.store.checked import is_begun, is_half_made
+from luxmeter.store.checked import is_begun, is_half_made, read_identity
 from luxmeter.store.finished import FinishedRun, put_finished
 from luxmeter.store.journal import announce
+from luxmeter.store.liveness import Process
 from luxmeter.store.rank_writer import rank_folders
 from luxmeter.store.results import Result, traces_in
 from luxmeter.store.rows import RunRow
@@ -96,6 +97,18 @@ class Lab:
         run = RunWriter(folder, identity, self.folder)
         if tags:
             run.marks.tag(*tags)
+        announce(self.folder, run_id)
+        return run
+
+    def reopen_run(self, run_id: str) -> RunWriter | None:
+        """Go on writing a run whose process is gone: this one takes its place. None if it is gone, too, or still written."""
+        folder = self.folder / layout.RUNS / layout.named("run", run_id)
+        if not (folder / layout.IDENTITY).is_file() or self.is_running(folder):
+            return None
+        identity = {**read_identity(folder), "process": vars(Process.here())}
+        write_json(folder / layout.IDENTITY, identity)
+        (folder / layout.STATUS).unlink(missing_ok=True)
+        run = RunWriter(folder, identity, self.folder)
         announce(self.folder, run_id)
         return run
 

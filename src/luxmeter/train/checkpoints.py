@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -10,21 +10,26 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.optim import Optimizer
 
-from luxmeter.errors import CheckpointError, LuxmeterError, StoreError, UsageError
+from luxmeter.errors import CheckpointError, LuxmeterError, StoreError, UsageError, warn_once
 from luxmeter.experiment import (
     AvgMeter,
     DataLoader,
     HasState,
     Loaded,
+    Own,
     Saver,
     file_name,
     find_run,
     folder_of,
     get_rng_state,
     has_state,
+    is_in_rows,
     lab_of,
+    new_owner,
+    read_together,
     restore_state,
     runs,
+    saved_since,
     seed_everything,
     set_rng_state,
     stable_seed,
@@ -74,9 +79,17 @@ def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_d
             "Save between batches: in after_batch of a callback, or by ModelCheckpoint(every_steps=...).",
         )
     optimization = trainer.callbacks.find(Optimization)
-    of_ranks = _of_ranks(trainer, epoch_done=epoch_done)
-    if not is_main():
-        return str(trainer.saver.folder / file_name(kind, at.done))  # type: ignore[arg-type]
+    gradients = optimization is None or optimization.pending > 0 or not optimization.is_active
+    waits = optimization is not None and optimization.pending > 0
+    own = None
+    if training.in_step is not None:
+        has_gradients = gradients if training.shards is not None else waits
+        own = _own_of_rank(trainer, epoch_done=epoch_done, gradients=has_gradients)
+    of_ranks = None
+    if training.shards is None and own is not None:
+        of_ranks = gather_objects(own)
+        if not is_main():
+            return str(trainer.saver.folder / file_name(kind, at.done))  # type: ignore[arg-type]
     found: dict[str, Any] = {
         **_own_parts(trainer),
         **{f"data.{name}": loader for name, loader in _loaders(trainer.data).items()},
@@ -89,25 +102,34 @@ def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_d
         "rhythm": trainer.callbacks.rhythm(),
         "epoch_random": training.epoch_random if position["idx"] else None,  # an epoch that begins draws anew
     }
+    told = {"epoch": at.eidx, "step": at.done, **(info or {})}
+    if training.shards is not None and training.in_step is not None:
+        group = training.in_step.group
+        return trainer.saver.save_sharded(
+            at.done,
+            {"loop": loop, RANKS: Own(own), **found},
+            rank=group.rank,
+            ranks=group.world_size,
+            who=broadcast_object(new_owner()),
+            info=told,
+            kind=kind,  # type: ignore[arg-type]
+            gradients=gradients,
+        )
     return trainer.saver.save_state(
         at.done,
-        info={"epoch": at.eidx, "step": at.done, **(info or {})},
+        info=told,
         kind=kind,  # type: ignore[arg-type]
-        gradients=optimization is None or optimization.pending > 0 or not optimization.is_active,
+        gradients=gradients,
         loop=loop,
         **({RANKS: of_ranks} if of_ranks is not None else {}),
         **found,
     )
 
 
-def _of_ranks(trainer: Trainer, *, epoch_done: bool) -> list[Any] | None:
-    """What each rank has for itself, on all of them; None if there is one alone."""
-    training = trainer._training
-    if training.in_step is None:
-        return None
-    optimization = trainer.callbacks.find(Optimization)
-    waits = optimization is not None and optimization.pending > 0
-    own = {
+def _own_of_rank(trainer: Trainer, *, epoch_done: bool, gradients: bool) -> dict[str, Any]:
+    """What this rank has for itself."""
+    training, shards = trainer._training, trainer._training.shards
+    return {
         "random": get_rng_state(),
         "epoch_random": training.epoch_random if trainer.position.idx and not epoch_done else None,
         "meter": None if epoch_done else training.meter.state_dict(),
@@ -118,22 +140,27 @@ def _of_ranks(trainer: Trainer, *, epoch_done: bool) -> list[Any] | None:
         },
         "gradients": {
             name: {key: one.grad for key, one in model.named_parameters()}
+            if shards is None
+            else shards.waiting_gradients(model)
             for name, model in trainer.models.items()
         }
-        if waits
+        if gradients
         else {},
+        "is_sharded": shards is not None,  # then these come beside those of the whole
     }
-    return gather_objects(own)
 
 
-def resume(trainer: Trainer, source: bool | int | str | PathLike[str], *, keeps_random: bool = False) -> None:
+Source = bool | int | str | PathLike[str] | list[Path]
+
+
+def resume(trainer: Trainer, source: Source, *, keeps_random: bool = False) -> None:
     """Put a checkpoint back into the trainer. `keeps_random`: the random state again when the first batch is read."""
     found = _load(trainer, source)
     if found is None:
         trainer.notice("There is no checkpoint to go on from: the training begins at its start.")
         return
     path, loaded = found
-    state = loaded.checkpoint
+    state = _fitted(trainer, loaded.checkpoint)
     saved = state.get("parts", {}) if isinstance(state, Mapping) else {}
     if "loop" not in saved:
         raise CheckpointError(
@@ -179,6 +206,20 @@ def resume(trainer: Trainer, source: bool | int | str | PathLike[str], *, keeps_
     trainer.logger.info(f"Going on from {path}: {at}")
 
 
+def of_earlier_attempt(trainer: Trainer) -> list[Path]:
+    """The checkpoints that an earlier attempt of this job has saved, the latest first; once, and on all ranks the same."""
+    training = trainer._training
+    earlier, training.earlier = training.earlier, None
+    if earlier is None:
+        return []
+    found: list[Path] = broadcast_object(
+        saved_since(Path(earlier["save"]), int(earlier["after"]))[::-1] if is_main() else []
+    )
+    where = "from its last checkpoint" if found else "which saved no checkpoint: it begins anew"
+    trainer.notice(f"The ranks were started again: this goes on in what run {earlier['id']} was, {where}.")
+    return found
+
+
 def _of_this_rank(trainer: Trainer, saved: Mapping[str, Any], random: Any) -> dict[str, Any] | None:
     """Random state, meter and epoch_random of this rank, its data and gradients put back; None if one process goes on alone.
 
@@ -186,7 +227,7 @@ def _of_this_rank(trainer: Trainer, saved: Mapping[str, Any], random: Any) -> di
     """
     training = trainer._training
     group = training.in_step.group if training.in_step is not None else None
-    of_ranks: list[Any] = saved[RANKS]["value"] if RANKS in saved else []
+    of_ranks: Sequence[Any] = saved[RANKS]["value"] if RANKS in saved else []
     rank, ranks, before = group.rank if group else 0, group.world_size if group else 1, max(1, len(of_ranks))
     if ranks == before:
         if not of_ranks:
@@ -195,7 +236,7 @@ def _of_this_rank(trainer: Trainer, saved: Mapping[str, Any], random: Any) -> di
         for name, state in mine["data"].items():
             if name in trainer.data:
                 cast(HasState, trainer.data[name]).load_state_dict(state)
-        _put_gradients(trainer, mine["gradients"])
+        _put_gradients(trainer, mine["gradients"], is_of_this_rank=True, adds=mine.get("is_sharded", False))
         return {key: mine[key] for key in ("random", "epoch_random", "meter")}
     trainer.notice(
         f"The checkpoint was saved by {before} rank{'s' if before > 1 else ''}, and goes on with {ranks}: weights and optimizers "
@@ -212,7 +253,10 @@ def _of_this_rank(trainer: Trainer, saved: Mapping[str, Any], random: Any) -> di
         if own_meter is not None:
             meter.load_state_dict(own_meter)
     if of_ranks:
-        _put_gradients(trainer, _mean([one["gradients"] for one in of_ranks]))
+        adds = of_ranks[0].get("is_sharded", False)
+        _put_gradients(
+            trainer, _mean([one["gradients"] for one in of_ranks]), is_of_this_rank=False, adds=adds
+        )
     at = trainer.position
     if at.phase is Phase.BATCHES and at.idx:
         loader = trainer.data["train"]
@@ -244,12 +288,26 @@ def _mean(gradients: list[Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _put_gradients(trainer: Trainer, gradients: Mapping[str, Mapping[str, Any]]) -> None:
+def _put_gradients(
+    trainer: Trainer, gradients: Mapping[str, Mapping[str, Any]], *, is_of_this_rank: bool, adds: bool
+) -> None:
+    """Gradients that wait for a step, whole: in the place of those that are there, or, with `adds`, beside them."""
+    shards = trainer._training.shards
     for name, model in trainer.models.items():
         for key, one in model.named_parameters():
-            if key in (of_model := gradients.get(name, {})):
-                gradient = of_model[key]
-                one.grad = None if gradient is None else gradient.clone().to(one.device)
+            if key not in (of_model := gradients.get(name, {})):
+                continue
+            gradient, before = of_model[key], one.grad if adds else None
+            one.grad = before
+            if gradient is None:
+                continue
+            if shards is not None and is_of_this_rank and shards.wait_for_step(one, gradient):
+                continue
+            if shards is not None and is_in_rows(one):
+                given = shards.sharded(gradient)
+            else:
+                given = gradient.clone().to(one.device)
+            one.grad = given if before is None else before + given
 
 
 def _is_dealt(loader: Any) -> bool:
@@ -280,7 +338,7 @@ def load_weights(trainer: Trainer, source: bool | int | str | PathLike[str]) -> 
             "Train it with checkpoints on, or name another run.",
         )
     path, loaded = found
-    state = loaded.checkpoint
+    state = _fitted(trainer, loaded.checkpoint)
     own, held = parts.models(trainer), state.get("parts", {}) if isinstance(state, Mapping) else {}
     absent = [
         name for name, model in own.items() if name not in held and any(True for _ in model.parameters())
@@ -393,14 +451,33 @@ def _loaders(data: DataBundle) -> dict[str, Any]:
     return found
 
 
-def _load(trainer: Trainer, source: bool | int | str | PathLike[str]) -> tuple[str, Loaded] | None:
+def _fitted(trainer: Trainer, state: Any) -> Any:
+    """A state as the trainer's parts take it: of what is sharded here, this rank's rows; whole what is not."""
+    shards = trainer._training.shards
+    if shards is None or not isinstance(state, Mapping) or "parts" not in state:
+        return state
+    own = {
+        **_own_parts(trainer),
+        **{f"callback.{name}": one for name, one in trainer.callbacks.stateful().items()},
+    }
+    fitted = {
+        name: one if name == RANKS else shards.fitted(one, own.get(name))
+        for name, one in state["parts"].items()
+    }
+    models = parts.models(trainer)
+    gradients = {name: shards.fitted(one, models.get(name)) for name, one in state["gradients"].items()}
+    return {**state, "parts": fitted, "gradients": gradients}
+
+
+def _load(trainer: Trainer, source: Source) -> tuple[str, Loaded] | None:
     if trainer._training.in_step is not None:
-        found = _source_for_all(trainer, source)
-    else:
-        found = _source(trainer, source)
+        return _load_together(trainer, source)
+    found = _source(trainer, source)
     if found is None:
         return None
     saver = trainer.saver
+    if isinstance(found, list):
+        return _load_first(found, lambda path: Saver(path.parent).load(path))
     if isinstance(found, int):
         return f"{saver.folder}, step {found}", saver.load_checkpoint(found)
     if found.is_dir():
@@ -408,24 +485,85 @@ def _load(trainer: Trainer, source: bool | int | str | PathLike[str]) -> tuple[s
     return str(found), saver.load(found)
 
 
-def _source_for_all(trainer: Trainer, source: bool | int | str | PathLike[str]) -> Path | int | None:
-    """What the first rank finds, which knows the run; what it finds wrong is raised on all."""
-    found: Path | int | LuxmeterError | None = None
+def _load_together(trainer: Trainer, source: Source) -> tuple[str, Loaded] | None:
+    """What the first rank finds, which knows the run: on all ranks the same one, sound on all of them."""
+    in_step = trainer._training.in_step
+    assert in_step is not None
+    found: list[Path] | LuxmeterError | None = None
     if is_main():
         try:
-            found = _source(trainer, source)
+            found = _candidates(trainer, source)
         except LuxmeterError as error:
             found = error
     found = broadcast_object(found)
     if isinstance(found, LuxmeterError):
         raise found
-    return found
+    if found is None:
+        return None
+    group, lazily = in_step.group, trainer._training.shards is not None
+
+    def load(path: Path) -> Loaded:
+        read: Loaded | CheckpointError
+        try:
+            read = read_together(path, group.rank, group.world_size, lazily=lazily)
+        except CheckpointError as error:
+            read = error
+        for wrong in gather_objects(read if isinstance(read, CheckpointError) else None):
+            if wrong is not None:
+                raise wrong
+        assert isinstance(read, Loaded)
+        return read
+
+    return _load_first(found, load)
 
 
-def _source(trainer: Trainer, source: bool | int | str | PathLike[str]) -> Path | int | None:
-    """A folder of which the latest checkpoint is meant, a file, or a step of the trainer's own folder."""
+def _candidates(trainer: Trainer, source: Source) -> list[Path] | None:
+    """The files that are meant, that which is wanted most first."""
+    found = _source(trainer, source)
+    if found is None or isinstance(found, list):
+        return found
+    saver = trainer.saver
+    if isinstance(found, int):
+        path = saver.folder / file_name("checkpoint", found)
+        if not path.is_file():
+            saver.load_checkpoint(found)  # tells what there is
+        return [path]
+    if not found.is_dir():
+        return [found]
+    paths = [Path(one) for one in Saver(found).find_checkpoints()[::-1]]
+    if not paths:
+        Saver(found).load_latest_checkpoint()  # tells
+    return paths
+
+
+def _load_first(paths: Sequence[Path], load: Callable[[Path], Loaded]) -> tuple[str, Loaded]:
+    """The first that is sound, with a warning if others should have been."""
+    failed: list[str] = []
+    for number, path in enumerate(paths, 1):
+        try:
+            loaded = load(path)
+        except CheckpointError as error:
+            if number == len(paths) or error.slug not in ("checkpoint-damaged", "checkpoint-unreadable"):
+                raise
+            failed.append(error.what)
+            continue
+        if failed and is_main():
+            warn_once(
+                "checkpoint-fallback",
+                f"{' '.join(failed)} {path.name} is loaded instead.",
+                "Remove the damaged file, and look at the disk it lies on.",
+                key=str(failed),
+            )
+        return str(path), loaded
+    raise AssertionError("no checkpoint was named")
+
+
+def _source(trainer: Trainer, source: Source) -> Path | int | list[Path] | None:
+    """A folder of which the latest checkpoint is meant, a file, a step of the trainer's own folder, or files by preference."""
     saver = trainer.saver
     saver.flush()  # what was saved a moment ago is a file from here on
+    if isinstance(source, list):
+        return source
     if source is True:
         if saver.find_checkpoints():
             return saver.folder

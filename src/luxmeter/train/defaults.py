@@ -53,7 +53,13 @@ def add_defaults(trainer: Trainer) -> None:
 
 
 def check_options(trainer: Trainer) -> None:
-    """Refuse an option that a callback of the user's own leaves without effect."""
+    """Refuse an option that a callback of the user's own, or another option, leaves without effect."""
+    if trainer.options.shard_units is not None and trainer.options.parallel != "fsdp":
+        raise UsageError(
+            "shard-units",
+            f"shard_units is set, but parallel is {trainer.options.parallel!r}: nothing is sharded.",
+            'Give parallel="fsdp", or leave it out.',
+        )
     for kind, names in _ACTS_BY.items():
         chosen = [name for name in names if name in trainer.options.takes_over]
         found = trainer.callbacks.find(kind)

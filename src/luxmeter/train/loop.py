@@ -83,6 +83,8 @@ def evaluate(trainer: Trainer, training: Training, which: str) -> None:
             meter.update(metrics_in(result, trainer, which), weight=samples_in(batch) or 1)
             if is_alone:
                 training.interrupt_if_asked()
+    if training.shards is not None:
+        training.shards.help_others()
     if not is_alone:  # ranks may have had different numbers of batches: all end here
         meter = training.meters[which] = meter.merge_ranks()
         training.exchange()

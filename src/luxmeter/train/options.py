@@ -48,9 +48,14 @@ class TrainerOptions:
         check=_SCHEDULE,
     )
     compile: bool | str = option(False, "Compile the models (torch.compile); a name: with this backend.")
-    parallel: Literal["ddp", "none"] | None = option(
+    parallel: Literal["ddp", "fsdp", "none"] | None = option(
         None,
-        "With several processes: average gradients over them (ddp, also if nothing is said), or let each train for itself (none).",
+        "With several processes: average gradients over them (ddp, also if nothing is said), shard the weights, too (fsdp), or let "
+        "each train for itself (none).",
+    )
+    shard_units: Sequence[str] | str | None = option(
+        None,
+        "With parallel=fsdp: the classes of the modules that are gathered each for itself; None: blocks that come in lists.",
     )
     unused_parameters: bool = option(
         False, "With several processes: some parameters may get no gradient in a batch."
@@ -91,7 +96,8 @@ class TrainerSettings(TypedDict, total=False):
     ema: float | None
     schedule: Any
     compile: bool | str
-    parallel: Literal["ddp", "none"] | None
+    parallel: Literal["ddp", "fsdp", "none"] | None
+    shard_units: Sequence[str] | str | None
     unused_parameters: bool
     agree_every: int | None
     checkpoint: bool

@@ -5,17 +5,22 @@ from __future__ import annotations
 import weakref
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import UsageError
-from luxmeter.experiment import Experiment, Logger, Saver, folder_of
+from luxmeter.experiment import Experiment, Logger, Saver, folder_of, job_given, latest_order
 from luxmeter.train import checkpoints
-from luxmeter.train.dist import Group, broadcast_object, ensure_group
+from luxmeter.train.dist import Group, broadcast_object, ensure_group, is_echo, note, recall
 from luxmeter.train.failure import explain
 
 if TYPE_CHECKING:
     from luxmeter.train.trainer import Trainer
 
+_GONE_S, _THERE_S = (
+    3.0,
+    60.0,
+)  # to wait for the shards of other ranks, if one of them has failed, or this one alone
+_begun = 0  # runs, by this process, which is the first of several
 _COUNTERS = ("eidx", "idx", "global_step")  # among the parameters, but no choice of anybody
 # The run that goes on between the trainings of its trainer, which itself may be gone.
 _open: tuple[Experiment, Logger, weakref.ref[Trainer]] | None = None
@@ -38,15 +43,17 @@ def begin(trainer: Trainer, name: str | PathLike[str] | None) -> Experiment:
     state.run_name = state.run_name if name is None else name
     params = {key: value for key, value in trainer.params.to_dict().items() if key not in _COUNTERS}
     options = trainer.options
-    experiment = Experiment(
-        _experiment_name(trainer), params, tags=options.tags, quiet=options.quiet
-    ).start_exp()
+    experiment = Experiment(_experiment_name(trainer), params, tags=options.tags, quiet=options.quiet)
+    before = _earlier_attempt(group)
+    if before is not None:
+        experiment.go_on_in(before["id"])
+    experiment.start_exp()
     state.experiment = experiment
     try:
         trainer.initialise()
         is_main = group.rank == 0
         log = experiment.hold_exp_part("log", [".log"]) if is_main else None
-        folder = experiment.hold_exp_part("save", [".ckpt", ".pth"]) if is_main else None
+        folder = experiment.hold_exp_part("save", [".ckpt", ".pth", ".shard"]) if is_main else None
         if group.world_size > 1:  # all of it lies where rank 0 says
             of_run = str(experiment.folder) if experiment.writer is not None else None
             log, folder, of_run = broadcast_object((log, folder, of_run))
@@ -56,12 +63,33 @@ def begin(trainer: Trainer, name: str | PathLike[str] | None) -> Experiment:
         assert log is not None and folder is not None
         trainer.logger.add_log_dir(log)
         state.saver = Saver(folder, max_to_keep=options.max_to_keep)
+        if is_main and experiment.writer is not None and before is None:
+            note(_note_name(), {"id": experiment.id, "save": folder, "after": latest_order(Path(folder))})
+        if group.world_size > 1:
+            state.earlier = broadcast_object(before)
         checkpoints.remember(trainer)
     except BaseException as error:
         fail(trainer, error)
         raise
     _open = experiment, trainer.logger, weakref.ref(trainer)
     return experiment
+
+
+def _earlier_attempt(group: Group) -> dict[str, Any] | None:
+    """The run that an earlier attempt of this job made here, on rank 0: torchrun has started all ranks again.
+
+    A program makes its runs in the same order in every attempt, so that they are known by their numbers.
+    """
+    global _begun
+    if group.world_size == 1 or group.rank != 0 or job_given() is not None:
+        return None
+    _begun += 1
+    found: dict[str, Any] | None = recall(_note_name())
+    return found
+
+
+def _note_name() -> str:
+    return f"run/{_begun}"
 
 
 def group_of(trainer: Trainer) -> Group:
@@ -94,6 +122,8 @@ def fail(trainer: Trainer, error: BaseException) -> None:
     state = trainer._training
     if state.experiment is None or state.experiment.state != "running":
         return  # it has ended with this error already
+    if state.saver is not None and not isinstance(error, KeyboardInterrupt):  # who writes shards may be gone
+        state.saver.give_up(_GONE_S if is_echo(error) else _THERE_S)
     try:
         for name, hook in zip(
             state.callbacks.hooks.names["on_exception"], state.callbacks.hooks["on_exception"], strict=True

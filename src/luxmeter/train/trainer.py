@@ -157,15 +157,16 @@ class Trainer:
                 check_options(self)
                 state.callbacks.hooks.call("setup", self)
                 checkpoints.reopen(self)
-                if resume is not False:
-                    checkpoints.resume(self, resume, keeps_random=True)
+                source = checkpoints.of_earlier_attempt(self) or resume
+                if source is not False:
+                    checkpoints.resume(self, source, keeps_random=True)
                 if tracing is not None:
                     if trace is True:
                         tracing.steps = usual_steps(self.position.global_step)
                     tracing.hook(self)
                 if state.in_step is not None:
                     agree(**{"number of training batches": self.data.length("train")})
-                    state.replicas = Replicas(self)
+                    state.replicas = Replicas(self) if state.shards is None else state.shards.begin()
                 if self.is_over():
                     self.notice(f"Nothing is left to train: {self.position} is behind the end.")
                 loop.train(self, state)
@@ -218,8 +219,12 @@ class Trainer:
         predict = self.batch_method("predict")
         with self._evaluating():
             if hasattr(data, "dataset") or isinstance(data, Iterator):
-                return [predict(batch, self.params, self.device) for batch in moved(data, self.device)]
-            return predict(to_device(data, self.device), self.params, self.device)
+                found = [predict(batch, self.params, self.device) for batch in moved(data, self.device)]
+            else:
+                found = predict(to_device(data, self.device), self.params, self.device)
+            if self._training.shards is not None:
+                self._training.shards.help_others()
+            return found
 
     def stop_train(self) -> None:
         """End the training after this batch; with several ranks, when all of them have heard of it (`agree_every`)."""
@@ -245,6 +250,12 @@ class Trainer:
     def cost(self, *inputs: Any) -> ModelCost:
         """What the model costs (lux.analyze) on these inputs, or on those of a batch of the training data; into the run."""
         self.initial_exp()
+        if self._training.shards is not None:
+            raise UsageError(
+                "fsdp-unfit",
+                "The model is sharded over the ranks, and none of them can analyze it alone.",
+                'Ask for its cost in one process, without parallel="fsdp".',
+            )
         model = self._one_model("cost")
         if not inputs:
             if self._training.reading:
@@ -405,7 +416,8 @@ class Trainer:
         """train_batch, eval_batch, test_batch or predict_batch, as it is called: in mixed precision if that was chosen."""
         method: Callable[..., Any] = getattr(self, f"{which}_batch")
         amp = getattr(self.callbacks.find(Optimization), "amp", None)
-        return method if amp is None else self._autocast(amp)(method)
+        method = method if amp is None else self._autocast(amp)(method)
+        return method if self._training.shards is None else self._training.shards.told(method)
 
     def initialise(self) -> None:
         """Make callbacks, models and data, if that was not done yet: what initial_exp does apart from the run."""
@@ -417,6 +429,12 @@ class Trainer:
         is_alone = group.world_size == 1
         if not is_alone:
             agree(**identity(self))
+            if self.options.parallel == "fsdp" and self.options.compile:
+                raise UsageError(
+                    "fsdp-unfit",
+                    f'parallel="fsdp" cannot be: a sharded model is not compiled (compile={self.options.compile!r}).',
+                    "Leave one of them out.",
+                )
         try:
             self.initial_callback()
             self.initial_trainer(self.params)
@@ -440,6 +458,8 @@ class Trainer:
             )
         if not is_alone:
             self._join(group)
+        elif self.options.parallel == "fsdp":
+            self.notice('parallel="fsdp": in one process nothing is sharded.')
         state.initialised = True
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -458,6 +478,13 @@ class Trainer:
         state = self._training
         agree(**shapes(self))
         same_weights(self)
+        if self.options.parallel == "fsdp":
+            from luxmeter.train.sharding import (
+                Shards,
+            )  # loads a good deal of torch that no other training needs
+
+            state.shards = Shards(self, group.world_size)
+            state.contexts.insert(0, state.shards.evaluating)
         exchanged_on = self.device if group.backend == "nccl" else torch.device("cpu")
         state.in_step = InStep(group, exchanged_on, self.options.agree_every)
         seed = int(broadcast_object(torch.initial_seed())) % 2**63

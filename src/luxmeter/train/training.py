@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +20,9 @@ from luxmeter.train.in_step import InStep
 from luxmeter.train.options import TrainerOptions
 from luxmeter.train.parallel import Replicas
 from luxmeter.train.position import Pace, Phase, Position
+
+if TYPE_CHECKING:
+    from luxmeter.train.sharding import Shards
 
 
 @dataclass
@@ -52,7 +55,11 @@ class Training:
     between_batches: bool = False  # when it was
     told: set[str] = field(default_factory=set)
     in_step: InStep | None = None  # with other ranks
-    replicas: Replicas | None = None  # while they train
+    replicas: Replicas | Shards | None = None  # while they train
+    earlier: dict[str, Any] | None = (
+        None  # what an earlier attempt of this job has left, until it is gone on from
+    )
+    shards: Shards | None = None  # of parallel="fsdp"
     contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)
 
     def is_over(self) -> bool:

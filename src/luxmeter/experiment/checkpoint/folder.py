@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import glob
 import json
 import math
 import os
@@ -24,11 +25,12 @@ from luxmeter.experiment.checkpoint.format import (
     replacing,
 )
 from luxmeter.experiment.checkpoint.rebuild import rebuild_plain
+from luxmeter.experiment.checkpoint.shards import SUFFIX, named_in
 from luxmeter.files import sha256_of
 
 Kind = Literal["checkpoint", "keypoint", "model"]
 
-# History of the side-car: 1 = kind, step, order, saved_at, size_bytes, sha256, info, previous.
+# History of the side-car: 1 = kind, step, order, saved_at, size_bytes, sha256, info, previous; shards, of one that has them (shards.py).
 SIDECAR_VERSION = 1
 _PATTERNS: dict[Kind, re.Pattern[str]] = {
     "checkpoint": re.compile(r"(\d+)\.ckpt"),
@@ -140,9 +142,19 @@ def next_order(folder: Path) -> int:
     key = str(folder.absolute())
     last = _last_order.get(key)
     if last is None:
-        last = max((saved.order for kind in _PATTERNS for saved in list_files(folder, kind)), default=0)
+        last = latest_order(folder)
     _last_order[key] = order = max(last + 1, time.time_ns())
     return order
+
+
+def latest_order(folder: Path) -> int:
+    """The number of what was saved last; 0 if there is nothing."""
+    return max((saved.order for kind in _PATTERNS for saved in list_files(folder, kind)), default=0)
+
+
+def saved_since(folder: Path, order: int) -> list[Path]:
+    """The checkpoints that were saved after the one of this number, the latest last."""
+    return [saved.path for saved in list_files(folder, "checkpoint") if saved.order > order]
 
 
 def verify(saved: SavedFile) -> dict[str, Any]:
@@ -188,22 +200,77 @@ def ranked(files: Iterable[SavedFile], metric: str, mode: str) -> list[SavedFile
 
 
 def remove(saved: SavedFile) -> None:
-    """Take a file away, then its side-car; another process may have been faster."""
+    """Take a file away, then its side-car and its shards; another process may have been faster."""
+    shards = _shards_in(saved.records)
     saved.path.unlink(missing_ok=True)
     sidecar_of(saved.path).unlink(missing_ok=True)
+    for name in shards:
+        _remove_pair(saved.path.with_name(name))
+
+
+def listed_shards(path: Path) -> set[str]:
+    """The shards that belong to a checkpoint, by what its side-car says of the file that is there."""
+    try:
+        size_bytes = path.stat().st_size
+    except OSError:
+        return set()
+    records = _read_sidecar(path)
+    fitting = [record for record in records if record["size_bytes"] == size_bytes]
+    return _shards_in(fitting[:1] or records)
+
+
+def _shards_in(records: Iterable[dict[str, Any]]) -> set[str]:
+    found: set[str] = set()
+    for record in records:
+        names = record.get("shards", [])
+        found |= {str(one) for one in names if named_in(str(one))} if isinstance(names, list) else set()
+    return found
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Take away temporary files of processes that were killed while writing."""
-    here = re.escape(socket.gethostname())
-    for path in folder.glob(f".*{TEMP_SUFFIX}") if folder.is_dir() else ():
-        owner = re.search(rf"\.{here}-(\d+)-[0-9a-f]{{8}}{re.escape(TEMP_SUFFIX)}$", path.name)
-        try:
-            old = time.time() - path.stat().st_mtime > _DAY_SECONDS
-            if old or (owner and not psutil.pid_exists(int(owner[1])) and int(owner[1]) != os.getpid()):
-                path.unlink(missing_ok=True)
-        except OSError:
+    """Take away what processes that were killed while writing have left: temporary files, and shards of no checkpoint."""
+    if not folder.is_dir():
+        return
+    for path in folder.glob(f".*{TEMP_SUFFIX}"):
+        if _is_left(path, path.name.removesuffix(TEMP_SUFFIX)):
+            path.unlink(missing_ok=True)
+    for path in folder.glob(f"*{SUFFIX}"):
+        found = named_in(path.name)
+        if found is None or not _is_left(path, f".{found['who']}"):
             continue
+        main = path.with_name(found["main"])
+        is_unknown = main.is_file() and not _read_sidecar(main)  # it may be of those: nobody can tell
+        if not is_unknown and path.name not in listed_shards(main):
+            _remove_pair(path)
+
+
+def remove_replaced_shards(path: Path, who: str) -> None:
+    """When a checkpoint has come in the place of another of its name: take away the other's shards, and those of saves before."""
+    process, _, number = who.rpartition("-")
+    for shard in path.parent.glob(f"{glob.escape(path.name)}.*{SUFFIX}"):
+        found = named_in(shard.name)
+        if found is None or found["main"] != path.name or found["who"] == who:
+            continue
+        of, _, its = found["who"].rpartition("-")
+        is_before = of == process and its < number
+        if is_before or (of != process and _is_left(shard, f".{found['who']}")):
+            _remove_pair(shard)
+
+
+def _remove_pair(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    sidecar_of(path).unlink(missing_ok=True)
+
+
+def _is_left(path: Path, owner: str) -> bool:
+    """Whether the process that its name tells of is gone; of one on another host, whether it is a day old."""
+    found = re.search(rf"\.{re.escape(socket.gethostname())}-(\d+)-[0-9a-f]{{8}}$", owner)
+    try:
+        if time.time() - path.stat().st_mtime > _DAY_SECONDS:
+            return True
+    except OSError:
+        return False
+    return found is not None and int(found[1]) != os.getpid() and not psutil.pid_exists(int(found[1]))
 
 
 def _read_sidecar(path: Path) -> tuple[dict[str, Any], ...]:

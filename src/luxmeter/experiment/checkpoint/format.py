@@ -170,9 +170,7 @@ def replacing(path: Path, *, sync_folder: bool = True) -> Iterator[IO[bytes]]:
     When anything goes wrong, path is as it was and no temporary file stays. Few calls into the system: after each of
     them the writing thread takes the interpreter away from the training.
     """
-    # Of one process and thread: no other file has this name.
-    owner = f"{_host()}-{os.getpid()}-{next(_numbers) & 0xFFFFFFFF:08x}"
-    temp = path.with_name(f".{path.name}.{owner}{TEMP_SUFFIX}")
+    temp = path.with_name(f".{path.name}.{new_owner()}{TEMP_SUFFIX}")
     try:
         try:
             opened = temp.open("wb")
@@ -189,6 +187,11 @@ def replacing(path: Path, *, sync_folder: bool = True) -> Iterator[IO[bytes]]:
         raise
     if sync_folder:
         _sync_folder(path.parent)
+
+
+def new_owner() -> str:
+    """A name of this process and of one thing that it makes: no other has it, and later ones of the process are greater."""
+    return f"{_host()}-{os.getpid()}-{next(_numbers) & 0xFFFFFFFF:08x}"
 
 
 @functools.cache
@@ -229,14 +232,23 @@ def read_file(path: Path, *, device: str | torch.device = "cpu") -> Any:
 
 
 def _read_safetensors(path: Path, device: str | torch.device) -> Any:
+    file, tree = opened(path, device=device)
     try:
-        with safetensors.safe_open(path, framework="pt", device=str(device)) as file:
-            metadata = file.metadata() or {}
-            # Clones: safetensors maps the file, where later changes would show and where data may lie off the
-            # boundary that kernels of wide dtypes need (complex128 crashes there).
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        # Clones: safetensors maps the file, where later changes would show and where data may lie off the
+        # boundary that kernels of wide dtypes need (complex128 crashes there).
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise damaged(path, f"{error}") from error
+    return tensors if tree is None else rebuild(tree, tensors)
+
+
+def opened(path: Path, *, device: str | torch.device = "cpu") -> tuple[Any, Any]:
+    """A safetensors file whose tensors are still to be read, and its tree; None for one that is not ours."""
+    try:
+        file: Any = safetensors.safe_open(path, framework="pt", device=str(device))
+        metadata = file.metadata() or {}
         if "luxmeter" not in metadata:
-            return tensors
+            return file, None
         described = json.loads(metadata["luxmeter"])
         if described["version"] != FORMAT_VERSION:
             raise CheckpointError(
@@ -244,14 +256,11 @@ def _read_safetensors(path: Path, device: str | torch.device) -> Any:
                 f"{path.name} has format version {described['version']!r}; this Luxmeter reads {FORMAT_VERSION}.",
                 "Load it with the Luxmeter that wrote it, or a newer one.",
             )
-        tree = (
-            described["tree"]
-            if "tree" in described
-            else json.loads(tensors[described["tree_in"]].numpy().tobytes())
-        )
+        if "tree" in described:
+            return file, described["tree"]
+        return file, json.loads(file.get_tensor(described["tree_in"]).cpu().numpy().tobytes())
     except (safetensors.SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise damaged(path, f"{error}") from error
-    return rebuild(tree, tensors)
 
 
 def _read_torch(path: Path, device: str | torch.device) -> Any:

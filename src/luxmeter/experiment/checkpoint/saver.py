@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +17,20 @@ from luxmeter.errors import CheckpointError, UsageError, suggestion, warn_once
 from luxmeter.experiment.checkpoint import folder as folder_files
 from luxmeter.experiment.checkpoint.background import writer_of
 from luxmeter.experiment.checkpoint.folder import Kind, SavedFile
-from luxmeter.experiment.checkpoint.format import FORMATS, Arena, Snapshot, read_file
+from luxmeter.experiment.checkpoint.format import FORMATS, Arena, Snapshot, damaged, read_file
+from luxmeter.experiment.checkpoint.shards import (
+    is_in_rows,
+    not_complete,
+    put_together,
+    shard_names,
+    shards_in,
+    take_apart,
+)
 from luxmeter.experiment.checkpoint.state import Resumed, collect, module_storages, restore_state
 from luxmeter.experiment.checkpoint.tree import encode_plain
+
+_SHARDS_S = 600.0  # for the other ranks to write theirs
+_LOOKS_EVERY_S = 0.02
 
 
 class Loaded(NamedTuple):
@@ -64,6 +77,7 @@ class Saver:
         self._max_pending = max_pending
         self._writer = writer_of(self.folder)
         self._arenas: list[Arena] = []
+        self._waits_until = math.inf  # for shards of other ranks, at most
         folder_files.remove_leftovers(self.folder)
 
     def save_checkpoint(self, step: int, state: Any, info: Mapping[str, Any] | None = None) -> str:
@@ -97,6 +111,77 @@ class Saver:
         _choice("kind", kind, ("checkpoint", "keypoint", "model"))
         state = collect(_step(step), parts, random=random, gradients=gradients)
         return self._save(kind, step, state, info, owned=module_storages(parts))
+
+    def save_sharded(
+        self,
+        step: int,
+        parts: Mapping[str, Any],
+        *,
+        rank: int,
+        ranks: int,
+        who: str,
+        info: Mapping[str, Any] | None = None,
+        kind: Kind = "checkpoint",
+        gradients: bool = False,
+    ) -> str:
+        """As save_state, by each of several ranks into one folder: each writes its own rows of what is sharded (DTensors).
+
+        `who` is the same on all of them, and of this save alone (`new_owner()` of rank 0). Rank 0 completes the checkpoint when the
+        files of all are there; until then there is none. A part that is an `Own` is what this rank has for itself.
+        """
+        _choice("kind", kind, ("checkpoint", "keypoint", "model"))
+        self._raise_background_error()
+        number = _step(step)
+        path = self.folder / folder_files.file_name(kind, number)
+        files = shard_names(path.name, ranks, who)
+        plain_info = self._checked_info(kind, info)
+        state = collect(number, parts, random=True, gradients=gradients)
+        state["gradients"] = {  # of what is not sharded each rank has its own
+            name: {key: one for key, one in found.items() if one is None or is_in_rows(one)}
+            for name, found in state["gradients"].items()
+        }
+        taken = take_apart(state, files)
+        self._writer.wait(pending=self._max_pending - 1)
+        arenas = [self._arenas.pop() if self._arenas else Arena() for _ in range(2 if rank == 0 else 1)]
+        try:
+            own = Snapshot(taken.shard(rank, ranks), format="safetensors", arena=arenas[0])
+            whole = Snapshot(taken.whole, format="safetensors", arena=arenas[1]) if rank == 0 else None
+        except BaseException:
+            self._arenas += arenas
+            raise
+        saved_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        order = folder_files.next_order(self.folder) if rank == 0 else 0
+        record: dict[str, Any] = {
+            "step": number,
+            "order": order,
+            "format": "safetensors",
+            "saved_at": saved_at,
+        }
+
+        def job() -> None:
+            try:
+                shard = path.with_name(files[rank])
+                folder_files.write_saved(shard, own, {**record, "kind": "shard", "info": {}})
+                if whole is not None:
+                    self._wait_for_shards(path, files)
+                    folder_files.write_saved(
+                        path, whole, {**record, "kind": kind, "info": plain_info, "shards": files}
+                    )
+                    folder_files.remove_replaced_shards(path, who)
+                    self._prune(kind)
+            finally:
+                self._arenas += arenas
+
+        if self.background:
+            self._writer.submit(job)
+        else:
+            self._writer.wait()
+            job()
+        return str(path)
+
+    def give_up(self, after_s: float) -> None:
+        """The group fails: wait only so long for the shards of other ranks, from now on."""
+        self._waits_until = min(self._waits_until, time.monotonic() + after_s)
 
     def find_checkpoints(self) -> list[str]:
         """The paths of all checkpoints, the latest last."""
@@ -273,6 +358,16 @@ class Saver:
             job()
         return str(path)
 
+    def _wait_for_shards(self, path: Path, files: list[str]) -> None:
+        """On rank 0: until every rank has written its file."""
+        missing = [path.with_name(name) for name in files]
+        began = time.monotonic()
+        while missing := [one for one in missing if not one.is_file()]:
+            now = time.monotonic()
+            if now > min(began + _SHARDS_S, self._waits_until):
+                raise not_complete(path, missing, now - began)
+            time.sleep(_LOOKS_EVERY_S)
+
     def _checked_info(self, kind: Kind, info: Mapping[str, Any] | None) -> Any:
         if info is not None and not isinstance(info, Mapping):
             raise UsageError(
@@ -363,16 +458,57 @@ class Saver:
         ) from error
 
 
-def _load(saved: SavedFile, device: str | torch.device) -> Loaded:
+def check_file(path: Path) -> CheckpointError | None:
+    """What is wrong with a file: None if it is what was written."""
+    saved = folder_files.read_entry(path, 0)
     try:
-        info = folder_files.verify(saved)
+        if saved is None:
+            return damaged(path, "it is gone")
+        _verified(saved)
+    except CheckpointError as error:
+        return error
+    return None
+
+
+def read_together(path: Path, rank: int, ranks: int, *, lazily: bool) -> Loaded:
+    """A checkpoint as one of several ranks reads it. Each checks a part of its files: it is sound if none of them raises.
+
+    `lazily`: nothing is read of its shards yet (a Sharded in the place of each tensor, see shards.py).
+    """
+    wrong = check_file(path) if rank == 0 else None
+    state = read_file(path) if wrong is None else None
+    shards = shards_in(state, path)
+    wrongs = [wrong, *(check_file(one) for one in shards[rank::ranks])]
+    for one in wrongs:
+        if one is not None:
+            raise one
+    saved = folder_files.read_entry(path, 0)
+    info = saved.info if saved is not None else {}
+    return Loaded(put_together(state, path, lazily=lazily) if shards else state, info)
+
+
+def _load(saved: SavedFile, device: str | torch.device) -> Loaded:
+    info = _verified(saved)
+    state = read_file(saved.path, device=device)
+    shards = shards_in(state, saved.path)
+    if not shards:
+        return Loaded(state, info)
+    for shard in shards:
+        wrong = check_file(shard)
+        if wrong is not None:
+            raise CheckpointError(wrong.slug, f"{saved.path.name}: {wrong.what}", wrong.next_step)
+    return Loaded(put_together(state, saved.path), info)
+
+
+def _verified(saved: SavedFile) -> dict[str, Any]:
+    try:
+        return folder_files.verify(saved)
     except OSError as error:
         raise CheckpointError(
             "checkpoint-unreadable",
             f"{saved.path} cannot be read: {error.strerror}.",
             "Check the path and its rights.",
         ) from error
-    return Loaded(read_file(saved.path, device=device), info)
 
 
 def _step(step: Any) -> int:

@@ -14,6 +14,7 @@ from luxmeter.train.callbacks.callback import Callback
 from luxmeter.train.callbacks.optimization import Optimization
 
 if TYPE_CHECKING:
+    from luxmeter.train.sharding import ShardedAverage
     from luxmeter.train.trainer import Trainer
 
 
@@ -27,7 +28,7 @@ class EMAUpdate(Callback):
             raise UsageError("ema-decay", f"decay={decay!r} averages nothing.", "Give one such as 0.999.")
         self.decay = decay
         self.in_evaluation = in_evaluation
-        self.averaged: dict[str, AveragedModel] = {}
+        self.averaged: dict[str, AveragedModel | ShardedAverage] = {}
         self._models: dict[str, torch.nn.Module] = {}
         self._optimization: Optimization | None = None
         self._steps = 0
@@ -39,9 +40,13 @@ class EMAUpdate(Callback):
             return
         self._models = {name: model for name, model in trainer.models.items() if list(model.parameters())}
         average = get_ema_multi_avg_fn(self.decay)  # type: ignore[no-untyped-call]
-        self.averaged = {
-            name: AveragedModel(model, multi_avg_fn=average) for name, model in self._models.items()
-        }
+        if trainer._training.shards is not None:
+            shards = trainer._training.shards
+            self.averaged = {name: shards.averaged(model, average) for name, model in self._models.items()}
+        else:
+            self.averaged = {
+                name: AveragedModel(model, multi_avg_fn=average) for name, model in self._models.items()
+            }
         if self.in_evaluation:
             trainer.evaluating_with(self.swapped)
 
@@ -68,13 +73,14 @@ class EMAUpdate(Callback):
         pairs = [
             (own, average)
             for name, model in self._models.items()
-            for own, average in zip(_tensors(model), _tensors(self.averaged[name].module), strict=True)
+            if isinstance(averaged := self.averaged[name], AveragedModel)
+            for own, average in zip(_tensors(model), _tensors(averaged.module), strict=True)
         ]
-        _swap(pairs)
+        self._swap(pairs)
         try:
             yield
         finally:
-            _swap(pairs)
+            self._swap(pairs)
 
     def state_dict(self) -> dict[str, Any]:
         """The averages."""
@@ -85,6 +91,13 @@ class EMAUpdate(Callback):
         for name, averaged in self.averaged.items():
             averaged.load_state_dict(state[name])
 
+    def _swap(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        for own, average in pairs:
+            own.data, average.data = average.data, own.data
+        for averaged in self.averaged.values():
+            if not isinstance(averaged, AveragedModel):
+                averaged.swap()
+
     def _update(self) -> None:
         for name, model in self._models.items():
             self.averaged[name].update_parameters(model)
@@ -92,8 +105,3 @@ class EMAUpdate(Callback):
 
 def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
     return [*model.parameters(), *model.buffers()]
-
-
-def _swap(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    for own, average in pairs:
-        own.data, average.data = average.data, own.data

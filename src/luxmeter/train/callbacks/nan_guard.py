@@ -80,6 +80,12 @@ class NaNGuard(Callback):
         )
         self._optimization = trainer.callbacks.find(Optimization)
         self._trainer = trainer
+        if self.exact and trainer._training.shards is not None:
+            raise UsageError(
+                "fsdp-unfit",
+                'NaNGuard(exact=True) keeps a copy of all weights, of which each rank has a part alone (parallel="fsdp").',
+                "Leave exact out: the step is then made again from the last checkpoint on.",
+            )
         if self.exact:
             self._state = StateCopy(parts.stateful(trainer))
         trainer.save_checkpoint()
@@ -155,6 +161,7 @@ class NaNGuard(Callback):
                 weights = (weight for group in optimizer.param_groups for weight in group["params"])
                 gradients = [weight.grad for weight in weights if weight.grad is not None]
                 norm = torch.nn.utils.get_total_norm(gradients)
+                norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
             value = _item(norm)
             if not math.isfinite(value):
                 self._fail(self._trainer, "norm of the gradients", value)
@@ -194,7 +201,8 @@ class NaNGuard(Callback):
         """The parts as they were before the step; None if nobody knows any more."""
         if self._state is not None:
             return self._state.parts()
-        return parts.stateful(trainer) if self._every == 1 and not self._stepped else None
+        is_here = self._every == 1 and not self._stepped and trainer._training.shards is None
+        return parts.stateful(trainer) if is_here else None
 
     def _random_before(self) -> dict[str, Any]:
         """The random state before the batch; of python and numpy, without exact=True, that of now."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from luxmeter.train.parallel import Replicas
+    from luxmeter.train.sharding import Shards
     from luxmeter.train.trainer import Trainer
 
 _LEAVE_OUT = "Return the loss, and leave backward() and step() to it."
@@ -47,7 +48,8 @@ class Optimization(Callback):
     norm: Tensor | None = None  # of the gradients before they were clipped, at the last step
     _optimizers: Sequence[Optimizer] = ()
     _scaler: torch.amp.GradScaler | None = None
-    _replicas: Replicas | None = None  # with other ranks
+    _replicas: Replicas | Shards | None = None  # with other ranks
+    _shards: Shards | None = None  # what they hold of each weight
     _watching: Sequence[Any] = ()
     _before: Sequence[Look] = ()
     _undecided = 0  # batches
@@ -83,7 +85,7 @@ class Optimization(Callback):
         elif self.is_active is None:
             self._before = [look_at(parameter) for parameter in parts.trained(trainer)]
         self._watching = [one.register_step_pre_hook(self._on_step) for one in self._optimizers]
-        self._replicas = trainer._training.replicas
+        self._replicas, self._shards = trainer._training.replicas, trainer._training.shards
         self._tell_if_last()
 
     def after_batch(self, trainer: Trainer, result: Any) -> None:
@@ -126,15 +128,17 @@ class Optimization(Callback):
 
     def step(self) -> None:
         """Clip, step, zero_grad."""
+        if self._shards is not None and self.pending < self.accumulate:
+            self._shards.average_waiting()
         if self._replicas is not None:
             self._replicas.settle(self._optimizers)
         if self._scaler is not None and (self.clip_norm is not None or self.clip_value is not None):
             for optimizer in self._optimizers:
                 self._scaler.unscale_(optimizer)
         if self.clip_value is not None:
-            torch.nn.utils.clip_grad_value_(self._parameters(), self.clip_value)
+            self._clip_values(self.clip_value)
         if self.clip_norm is not None:
-            self.norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self.clip_norm)
+            self.norm = self._clip_norms(self.clip_norm)
         self._stepping = True
         try:
             for optimizer in self._optimizers:
@@ -208,6 +212,17 @@ class Optimization(Callback):
             p for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]
         ]
 
+    def _clip_values(self, most: float) -> None:
+        if self._shards is None:
+            torch.nn.utils.clip_grad_value_(self._parameters(), most)
+        else:
+            self._shards.clip_values(self._parameters(), most)
+
+    def _clip_norms(self, most: float) -> Tensor:
+        if self._shards is None:
+            return torch.nn.utils.clip_grad_norm_(self._parameters(), most)
+        return self._shards.clip_norm(self._parameters(), most)
+
     def _on_step(self, *_: Any) -> None:
         self.steps += 1
         if self.is_active and not self._stepping:
@@ -222,7 +237,7 @@ class Optimization(Callback):
         for handle in self._watching:
             handle.remove()
         self._watching = self._before = ()
-        self._replicas = None
+        self._replicas = self._shards = None
 
 
 class Look(NamedTuple):

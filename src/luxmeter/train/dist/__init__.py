@@ -8,6 +8,8 @@ from luxmeter.doors import door
 
 if TYPE_CHECKING:
     from luxmeter.train.dist.agreement import agree as agree
+    from luxmeter.train.dist.attempts import note as note
+    from luxmeter.train.dist.attempts import recall as recall
     from luxmeter.train.dist.collectives import all_reduce as all_reduce
     from luxmeter.train.dist.collectives import barrier as barrier
     from luxmeter.train.dist.collectives import broadcast as broadcast
@@ -27,6 +29,8 @@ __getattr__, __dir__, __all__ = door(
     __name__,
     {
         "agree": "agreement",
+        "note": "attempts",
+        "recall": "attempts",
         "all_reduce": "collectives",
         "barrier": "collectives",
         "broadcast": "collectives",

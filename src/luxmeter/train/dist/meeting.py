@@ -42,6 +42,7 @@ class Meeting:
     own: Rank
     store: Any
     ranks: tuple[SignIn, ...]
+    outlives_ranks: bool = False  # the store, which is their launcher's
 
     @property
     def backend(self) -> str:
@@ -83,7 +84,7 @@ def meet(own: Rank, address: Address, timeout_s: float) -> Meeting:
         ranks = tuple(SignIn(**json.loads(store.get(_key(rank)))) for rank in range(own.world_size))
     except RuntimeError as error:
         raise _no_main_rank(own, address, timeout_s, error) from error
-    met = Meeting(own, store, ranks)
+    met = Meeting(own, store, ranks, address.by_launcher)
     _met = os.getpid(), met
     return met
 

@@ -25,7 +25,7 @@ from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.ranks import own_rank
 from luxmeter.train.dist.address import DEBUG_RANK, HERE, LAUNCHED, is_one_of_several
-from luxmeter.train.launch.ending import Ending, exit_code, read_ending, told
+from luxmeter.train.launch.ending import Ending, exit_code, first_of, read_ending, told
 
 _GRACE_S = 5.0  # for the others to end by themselves, when one has failed
 _TERMINATING_S = 2.0  # from SIGTERM to SIGKILL, then
@@ -40,12 +40,14 @@ def launch(
     *,
     processes: int,
     debug_rank: int | None = None,
+    restarts: int = 0,
     env: Mapping[str, str] | None = None,
 ) -> int:
     """Run `command` in so many processes as the ranks of one job, to their end; the exit code of the first that failed, or 0.
 
     Rank 0's output is shown as it is, that of the others line by line with their number. Ctrl-C is handed on once, the second
-    one kills. `debug_rank` has the terminal: breakpoint() stops there. `env` takes the place of this process's variables.
+    one kills. `debug_rank` has the terminal: breakpoint() stops there. `restarts`: when one fails, all are started again up to so many
+    times (not for what Luxmeter itself refuses). `env` takes the place of this process's variables.
     """
     if processes < 1:
         raise UsageError("processes", f"{processes} processes run nothing.", "Give a number from 1 on.")
@@ -55,6 +57,8 @@ def launch(
             f"There is no rank {debug_rank} among {processes} process{'es' if processes > 1 else ''}.",
             f"Give one from 0 to {processes - 1}.",
         )
+    if restarts < 0:
+        raise UsageError("restarts", f"{restarts} restarts cannot be.", "Give 0 or more.")
     own = own_rank(os.environ)
     if is_one_of_several(own, os.environ):
         raise UsageError(
@@ -69,13 +73,21 @@ def launch(
             f"Each of the {processes} processes computes in one thread; OMP_NUM_THREADS sets another number."
         )
     with scratch.folder("launch") as folder, _listening() as door, _Heard() as heard:
-        job = _Job(list(command), processes, debug_rank, folder)
-        try:
-            job.start(variables, door.getsockname()[1])
-            store = _serve(door)
-            job.watch(heard)
-        finally:
-            job.end_all()
+        port, store = door.getsockname()[1], None
+        for attempt in range(restarts + 1):
+            job = _Job(list(command), processes, debug_rank, folder, attempt)
+            try:
+                job.start(variables, port)
+                store = store or _serve(
+                    door
+                )  # one for all attempts: by it a later one finds what an earlier one did
+                job.watch(heard)
+            finally:
+                job.end_all()
+            if attempt == restarts or heard.first() or not job.may_go_on():
+                break
+            _write(told(job.endings()))
+            _say(f"All ranks are started again ({attempt + 1} of {restarts} restarts).")
         del store
         return job.outcome(heard)
 
@@ -126,13 +138,14 @@ class _Job:
     size: int
     debug_rank: int | None
     folder: Path
+    attempt: int = 0
     ranks: list[_Rank] = field(default_factory=list)
     relay: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
 
     def start(self, variables: Mapping[str, str], port: int) -> None:
         die_with_us = _dying_with(os.getpid())
         for rank in range(self.size):
-            report = self.folder / f"rank-{rank}.json"
+            report = self.folder / f"rank-{rank}-{self.attempt}.json"
             has_terminal = rank == self.debug_rank
             is_shown = rank == 0 or has_terminal
             pipe = None if is_shown else subprocess.PIPE
@@ -172,7 +185,7 @@ class _Job:
             "MASTER_ADDR": HERE,
             "MASTER_PORT": str(port),
             "TORCHELASTIC_ERROR_FILE": str(report),
-            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_RESTART_COUNT": str(self.attempt),
             LAUNCHED: "1",
         }
         if _has_torch():
@@ -227,9 +240,18 @@ class _Job:
                 if pipe is not None:
                     pipe.close()
 
+    def endings(self) -> list[Ending]:
+        """How the ranks ended."""
+        return [one.ending for one in self.ranks if one.ending is not None]
+
+    def may_go_on(self) -> bool:
+        """Whether it failed, and for a reason that may not come again."""
+        first = first_of(self.endings())
+        return first is not None and not first.is_ours
+
     def outcome(self, heard: _Heard) -> int:
         """Tell how it ended; the exit code."""
-        endings = [one.ending for one in self.ranks if one.ending is not None]
+        endings = self.endings()
         number = heard.first()
         if number and not (number == signal.SIGINT and self.debug_rank is not None):
             failed = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand
 
-from luxmeter.errors import LuxmeterError
+from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.view.script import interpreter_flags
 
 if TYPE_CHECKING:
@@ -46,6 +46,12 @@ def register(app: typer.Typer) -> None:
             metavar="N",
             help="So many on this machine, that train together; torchrun, srun and mpirun start them on several.",
         ),
+        restarts: int = typer.Option(
+            0,
+            "--restarts",
+            metavar="K",
+            help="With --processes: when one fails, start all again, up to so many times; they go on from the last checkpoint.",
+        ),
         debug_rank: int | None = typer.Option(
             None,
             "--debug-rank",
@@ -60,11 +66,21 @@ def register(app: typer.Typer) -> None:
 
         Values are typed by what they replace, and what is derived from them in the config follows.
         """
+        from luxmeter.experiment import job_given
         from luxmeter.train import launch
 
-        if processes != 1 and not (dry_run or launch.is_launched()):
+        is_evaluated = job_given() is not None  # by `luxmeter eval`: one process does that
+        if processes != 1 and not (dry_run or launch.is_launched() or is_evaluated):
             command = [sys.executable, *interpreter_flags(), "-m", "luxmeter", "train", *context.meta[_WORDS]]
-            raise SystemExit(launch.launch(command, processes=processes, debug_rank=debug_rank))
+            raise SystemExit(
+                launch.launch(command, processes=processes, debug_rank=debug_rank, restarts=restarts)
+            )
+        if restarts and not (launch.is_launched() or is_evaluated):
+            raise UsageError(
+                "restarts",
+                f"--restarts {restarts} is for the processes that --processes starts, and it starts none here.",
+                "Give --processes 2 or more; torchrun has --max-restarts.",
+            )
         if debug_rank is not None:
             launch.wait_for_debugged(debug_rank)
             debug = True

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 300  # for a machine that is busy
+LIMIT_S = 180  # for a machine that is busy
 
 # Each job holds a lock while it runs: who finds it held runs beside itself. It goes on until there is a file `go`.
 LOCKED = """

@@ -259,7 +259,7 @@ class Worker:
 
     def _finish(self, one: _At, end: End) -> None:
         del self._at[one.job.id]
-        self._write_end(one.job, end, why=one.why)
+        self._write_end(one.job, end, why=one.why, outcome="failed" if end.refused else "")
 
     def _write_end(self, job: Job, end: End, *, why: str = "", outcome: str = "") -> None:
         """What became of it; it is queued again if it may be."""

@@ -35,10 +35,11 @@ class Room:
 
 @dataclass(frozen=True)
 class End:
-    """How a program ended: its exit code, or None if it is gone and nobody knows."""
+    """How a program ended: its exit code, or None if it is gone and nobody knows; `refused`: it was not begun."""
 
     code: int | None
     why: str = ""
+    refused: bool = False
 
 
 class Going(Protocol):

@@ -15,7 +15,7 @@ from luxmeter.errors import LuxmeterError
 from luxmeter.render import size
 from luxmeter.store import Job, Needs
 from luxmeter.train.queue.engines.engine import End, Room, Start
-from luxmeter.train.queue.engines.local import Watched
+from luxmeter.train.queue.engines.local import Watched, said_of_code
 from luxmeter.train.queue.engines.on_node import Program, ended_code, run_program
 
 _LOOK_S = 5.0  # between looks whether some node can still run what waits
@@ -149,9 +149,11 @@ class RayTask:
         ray = self._engine._ray
         if self._end is None and ray.wait([self._ref], timeout=0)[0]:
             try:
-                self._end = End(int(ray.get(self._ref)))
+                code = int(ray.get(self._ref))
+                self._end = End(code, said_of_code(code))
             except ray.exceptions.TaskCancelledError:
-                self._end = End(ended_code(self._start.folder), self._misfit or "Ray ended its task")
+                why = self._misfit or "Ray ended its task"
+                self._end = End(ended_code(self._start.folder), why, refused=bool(self._misfit))
             except ray.exceptions.RayTaskError as error:
                 self._end = End(1, f"the node could not run it: {_line(error.cause or error)}")
             except ray.exceptions.RayError as error:

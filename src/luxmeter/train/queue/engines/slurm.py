@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import math
 import shutil
 import subprocess
@@ -14,6 +16,7 @@ from typing import Any, Literal
 from luxmeter.errors import LuxmeterError
 from luxmeter.store import Job, Needs
 from luxmeter.train.queue.engines.engine import End, Room, Start
+from luxmeter.train.queue.engines.local import said_of_code
 from luxmeter.train.queue.engines.on_node import DEVICES, LAUNCHERS, Program, ended_code, run_program
 
 _SLOTS = 16  # in Slurm's queue at once, which has priorities of its own
@@ -24,6 +27,11 @@ _MEASURED = 1.25  # Slurm ends a job that uses more than it asked for: a little 
 _OVER = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
     "SPECIAL_EXIT", "TIMEOUT",
+}  # fmt: skip
+
+_NEVER = {  # why Slurm holds back what it took, and would for ever unless somebody changes the cluster
+    "AccountNotAllowed", "BadConstraints", "InvalidAccount", "InvalidQOS", "PartitionConfig", "PartitionNodeLimit",
+    "PartitionTimeLimit", "QOSNotAllowed",
 }  # fmt: skip
 
 
@@ -50,7 +58,7 @@ class Slurm:
             )
         self._clock = clock
         self._asked_at = float("-inf")
-        self._found: dict[str, str] | None = None
+        self._found: dict[str, tuple[str, str]] | None = None
         self._complaint = ""
         if self.state("") is None:
             raise LuxmeterError(
@@ -76,7 +84,8 @@ class Slurm:
             (*DEVICES, *LAUNCHERS),
         )  # fmt: skip
         try:
-            submitted = executor.submit(run_program, program)
+            with contextlib.redirect_stderr(io.StringIO()):  # submitit shows what sbatch says, and so do we
+                submitted = executor.submit(run_program, program)
         except Exception as error:  # submitit's own kinds, with what sbatch said
             raise LuxmeterError(
                 "slurm-refuses",
@@ -91,23 +100,23 @@ class Slurm:
         name = _name(job)
         self._asked_at = float("-inf")
         state = self.state(name)
-        if state is not None and state in (*_OVER, "") and ended_code(folder) is None:
+        if state is not None and state[0] in (*_OVER, "") and ended_code(folder) is None:
             return None
         return SlurmJob(self, name, folder, None, job.place)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def state(self, name: str) -> str | None:
-        """A job's state as Slurm says it, empty if it knows none of that name; None if it does not answer."""
+    def state(self, name: str) -> tuple[str, str] | None:
+        """A job's state as Slurm says it, empty if it knows none of that name, and the reason; None if it does not answer."""
         now = self._clock()
         if now - self._asked_at >= _LOOK_S:
             self._asked_at = now
-            answered, said = _ask("squeue", "--me", "--noheader", "--states=all", "--format=%j|%T")
-            rows = (line.rpartition("|") for line in said.splitlines())
-            self._found = {name: state for name, _, state in rows} if answered else None
+            answered, said = _ask("squeue", "--me", "--noheader", "--states=all", "--format=%T|%r|%j")
+            rows = [line.split("|", 2) for line in said.splitlines() if line.count("|") >= 2]
+            self._found = {row[2]: (row[0], row[1]) for row in rows} if answered else None
             self._complaint = "" if answered else last_line(said)
-        return None if self._found is None else self._found.get(name, "")
+        return None if self._found is None else self._found.get(name, ("", ""))
 
     def cancel(self, name: str, *options: str) -> None:
         """End a job."""
@@ -126,9 +135,13 @@ class SlurmJob:
         """As its folder tells; without a word there, as Slurm does."""
         code = ended_code(self._folder)
         if code is not None:
-            return End(code)
-        state = self._slurm.state(self._name)
-        if state is None or state not in (*_OVER, ""):
+            return End(code, said_of_code(code))
+        found = self._slurm.state(self._name)
+        state, reason = found or ("PENDING", "")
+        if state == "PENDING" and reason in _NEVER:
+            self.end("ask")
+            return End(None, f"Slurm would never start it: {reason}", refused=True)
+        if state not in (*_OVER, ""):
             self._over_since = None
             return None
         now = self._slurm._clock()
@@ -153,7 +166,7 @@ def parameters(needs: Needs) -> dict[str, Any]:
     }  # fmt: skip
     if needs.memory_bytes:
         asked = needs.memory_bytes * (_MEASURED if needs.is_measured else 1)
-        wanted["mem"] = math.ceil(asked / 2**20) / 1024  # in GB
+        wanted["mem"] = f"{math.ceil(asked / 2**20)}M"
     if needs.gpus:
         wanted["gpus_per_node"] = needs.gpus
     return wanted

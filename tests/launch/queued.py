@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from luxmeter.train import open_queue
 
 LIMIT_S = 180  # for a machine that is busy
 
@@ -42,7 +43,11 @@ def luxmeter(*words: object, expected: int | None = 0) -> subprocess.CompletedPr
 
 def jobs() -> list[dict[str, Any]]:
     """All jobs, as the table has them."""
-    return list(json.loads(luxmeter("queue", "list", "--all", "--json").stdout))
+    queue = open_queue()
+    try:
+        return [job.record() for job in queue.table.jobs()]
+    finally:
+        queue.close()
 
 
 def states() -> list[str]:

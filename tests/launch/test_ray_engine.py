@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from queued import LIMIT_S, LOCKED, jobs, luxmeter, noted, states, until, worker
 
+from conftest import MARK, marked
+from luxmeter import scratch
 from luxmeter.store import Run
 
 pytestmark = pytest.mark.launch
@@ -26,7 +31,8 @@ sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
 
 @pytest.fixture(autouse=True)
 def has_ray() -> None:
-    pytest.importorskip("ray")
+    if find_spec("ray") is None:  # it is not imported here: it would change the process
+        pytest.skip("no Ray here")
 
 
 @contextmanager
@@ -42,6 +48,9 @@ def ray_nodes(count: int, folder: Path) -> Iterator[subprocess.Popen[str]]:
         made.stdin.close()
         assert made.wait(LIMIT_S) == 0, (folder / "nodes.err").read_text()
         made.stdout.close()
+        shutil.rmtree(
+            Path(tempfile.gettempdir()) / "ray", ignore_errors=True
+        )  # where a cluster writes its logs
 
 
 def test_jobs_run_as_tasks_and_nothing_is_left(own_lab: Path, temporary_files: Path) -> None:
@@ -138,11 +147,26 @@ def test_tasks_end_with_a_worker_that_is_killed_and_are_not_run_twice_at_once(tm
     assert states() == ["lost", "done"]
 
 
+def test_a_worker_that_is_killed_with_a_ray_of_its_own_leaves_nothing_running(
+    tmp_path: Path, temporary_files: Path
+) -> None:
+    Path("script.py").write_text(LOCKED)
+    luxmeter("queue", "add", "script.py", 1, tmp_path)
+    with worker("--on", "ray") as killed:
+        until(lambda: noted(tmp_path), "the job")
+        os.kill(killed.pid, signal.SIGKILL)
+    until(lambda: not marked(os.environ[MARK]), "the end of Ray and of the job")
+    scratch.remove_left()  # as whoever needs a temporary folder next does
+    assert not list(temporary_files.glob("luxmeter-ray*"))
+    assert luxmeter("queue", "cancel", 1).stdout == "job 1 cancelled\n"  # without starting a Ray for it
+    assert states() == ["cancelled"]
+
+
 def test_an_address_where_no_cluster_is(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("script.py").write_text("print('hello')\n")
     luxmeter("queue", "add", "script.py")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    said = luxmeter("queue", "work", "--on", "ray", "--drain", expected=1).stderr
+    said = luxmeter("queue", "work", "--on", "ray", "--drain", expected=2).stderr
     assert (
         said.startswith("luxmeter: There is no Ray cluster at 127.0.0.1:1 (RAY_ADDRESS)")
         and said.count("\n") == 1

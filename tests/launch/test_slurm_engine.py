@@ -108,7 +108,7 @@ def test_what_slurm_ends_is_lost_and_started_again_only_with_retries(tmp_path: P
         assert at_work.wait(LIMIT_S) == 0
     assert noted(tmp_path)[2:] == ["began 2", "ended 2"]
     first, second = jobs()  # whether the program or what waits for it was killed first is Slurm's affair
-    assert first["state"] == "lost" or (first["state"], first["exit_code"]) == ("failed", -9), first
+    assert first["state"] == "lost" or (first["state"] == "failed" and first["exit_code"] < 0), first
     assert (second["state"], second["attempt"]) == ("done", 2)
 
 
@@ -133,7 +133,7 @@ def test_a_worker_whose_slurm_is_gone_says_so_and_loses_nothing(
         Path(os.environ["SLURM_CONF"]).read_text().replace("SlurmctldPort=", "SlurmctldPort=1 #")
     )
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    worked = luxmeter("queue", "work", "--on", "slurm", "--drain", expected=1)
+    worked = luxmeter("queue", "work", "--on", "slurm", "--drain", expected=2)
     assert (
         worked.stderr.startswith("luxmeter: Slurm does not answer: ") and "[slurm-silent]" in worked.stderr
     ), worked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from luxmeter.train.queue.engines.engine import End, Room, Start
 from luxmeter.train.queue.engines.local import Watched, said_of_code
 from luxmeter.train.queue.engines.on_node import Program, ended_code, run_program
 
+_KNOCK_S = 10.0
 _LOOK_S = 5.0  # between looks whether some node can still run what waits
 
 
@@ -103,8 +105,9 @@ class Ray:
             quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "luxmeter"}
             address = os.environ.get("RAY_ADDRESS", "")
             try:
+                _knock(address)
                 self._ray.init("local" if address == "local" else "auto", **quiet)
-            except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+            except (OSError, ValueError, RuntimeError) as error:
                 if address and address != "auto":
                     raise LuxmeterError(
                         "ray-silent",
@@ -206,6 +209,14 @@ def misfit(needs: Needs, nodes: Sequence[Mapping[str, float]]) -> str:
 
 
 _WORDS = {"CPU": "CPUs", "GPU": "GPUs", "memory": "memory"}
+
+
+def _knock(address: str) -> None:
+    """OSError if nobody listens at an address; Ray itself would try for minutes."""
+    host, colon, port = address.rpartition("://")[2].partition(":")
+    if colon and port.isdigit():
+        with socket.create_connection((host, int(port)), timeout=_KNOCK_S):
+            pass
 
 
 def _line(error: BaseException) -> str:

@@ -1,14 +1,14 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later:
 #   make demo    sets up, runs the main job on a small real training, shows the result
 #   make test    sets up, runs all checks and tests
-# More: make lint | dist | bench | mindspore | test-mindspore | test-peers | test-versions | soak | sanitize | clean
+# More: make lint | dist | bench | mindspore | test-mindspore | test-peers | test-launch | test-versions | soak | sanitize | clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint dist bench mindspore test-mindspore test-peers test-versions soak sanitize clean setup peers
+.PHONY: demo test lint dist bench mindspore test-mindspore test-peers launch test-launch test-versions soak sanitize clean setup peers
 
 setup:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
@@ -20,8 +20,8 @@ demo: setup
 test: setup
 	@$(BIN)/python tools/phases.py \
 		"lint=$(MAKE) --no-print-directory lint" \
-		"tests=$(BIN)/python -m pytest -q -n 2 -m 'not soak and not peers and not alone'" \
-		"tests alone=$(BIN)/python -m pytest -q -m 'alone and not soak and not peers'" \
+		"tests=$(BIN)/python -m pytest -q -n 2 -m 'not soak and not peers and not launch and not alone'" \
+		"tests alone=$(BIN)/python -m pytest -q -m 'alone and not soak and not peers and not launch'" \
 		"mindspore=$(MAKE) --no-print-directory test-mindspore"
 
 lint: setup
@@ -48,6 +48,15 @@ peers:
 test-peers: peers
 	@.venv-peers/bin/python -m pytest -q -m peers tests/peers
 
+launch:
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
+	@$(PYTHON) tools/make_env.py .venv-launch --constraints constraints-launch.txt --extras launch
+
+# Real mpirun, srun, Slurm and Ray. Installs Debian's openmpi-bin, slurm-wlm and munge where it may (root, apt-get), else says what is skipped.
+test-launch: launch
+	@$(PYTHON) tools/launch_programs.py
+	@.venv-launch/bin/python -m pytest -q -m launch tests/launch
+
 # The same tests on other versions of torch, Python and our dependencies: docs/versions.md. ROWS="torch-2.15 lowest" for some.
 test-versions:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
@@ -64,5 +73,5 @@ soak: setup
 	@$(BIN)/python -m pytest -q -m soak
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-mindspore build dist demo src/*.egg-info
+	rm -rf $(VENV) .venv-peers .venv-mindspore .venv-launch build dist demo src/*.egg-info
 	find src -name '*.so' -delete

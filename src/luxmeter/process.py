@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Process:
         """Which start of which machine: all its containers share it."""
         return self.machine.partition("/")[0]
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a process of this machine: only then its number says anything."""
+        return self.machine == _machine()
+
     def runs_here(self) -> bool:
         """Whether it lives; only for a process of this machine."""
         try:
@@ -60,6 +68,22 @@ def _machine() -> str:
     except OSError:
         namespace = "pid"
     return f"{boot}/{namespace}"
+
+
+def dying_with(parent: int) -> Callable[[], None] | None:
+    """What a child calls first, on Linux: the system is to kill it when its parent is gone, however that comes."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # few processes need it, and every command reads this file
+
+    prctl = ctypes.CDLL(None).prctl
+
+    def die_with_it() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return die_with_it
 
 
 def at_worker_end(work: Callable[[], None], priority: int = 5) -> None:

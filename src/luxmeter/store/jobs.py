@@ -51,11 +51,12 @@ _facts = sa.Table(
 
 @dataclass(frozen=True)
 class Needs:
-    """What must be free for a job. `gpus` None: one where the machine has any."""
+    """What must be free for a job. `gpus` None: one where the machine has any. `is_measured`: so much memory its last run used."""
 
     memory_bytes: int = 0
     cpus: int = 1
     gpus: int | None = None
+    is_measured: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Job:
     after: tuple[int, ...] = ()
     group: str = ""
     trial: Mapping[str, Any] = field(default_factory=dict)  # of a sweep: the values that were chosen
-    engine: str = ""  # what runs it: local; empty until it was started
+    engine: str = ""  # what runs it: local, ray, slurm; empty until it was started
     place: str = ""  # what the engine calls it
     attempt: int = 0  # how often it was started
     run: str = ""  # the id reserved for its run

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from luxmeter.train.queue.sweep import load_sweep as load_sweep
     from luxmeter.train.queue.worker import Worker as Worker
     from luxmeter.train.queue.worker import line_of_job as line_of_job
+    from luxmeter.train.queue.worker import was_left as was_left
     from luxmeter.train.registries import CALLBACKS as CALLBACKS
     from luxmeter.train.registries import DATASETS as DATASETS
     from luxmeter.train.registries import EVALUATORS as EVALUATORS
@@ -124,6 +125,7 @@ __getattr__, __dir__, __all__ = door(
         "sweep_options": "queue.options",
         "Worker": "queue.worker",
         "line_of_job": "queue.worker",
+        "was_left": "queue.worker",
         "CALLBACKS": "registries",
         "DATASETS": "registries",
         "EVALUATORS": "registries",

@@ -61,7 +61,7 @@ class PretendedEngine:
         self.started[start.job.id] = Pretended(start)
         return self.started[start.job.id]
 
-    def adopt(self, job: Job) -> None:
+    def adopt(self, job: Job, folder: Path) -> None:
         return None
 
     def close(self) -> None:

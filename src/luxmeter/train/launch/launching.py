@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import importlib.util
 import os
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import IO, Any
 
 from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.process import dying_with
 from luxmeter.ranks import own_rank
 from luxmeter.train.dist.address import DEBUG_RANK, HERE, LAUNCHED, is_one_of_several
 from luxmeter.train.launch.ending import Ending, exit_code, first_of, read_ending, told
@@ -31,7 +31,6 @@ _GRACE_S = 5.0  # for the others to end by themselves, when one has failed
 _TERMINATING_S = 2.0  # from SIGTERM to SIGKILL, then
 _ASKED_S = 10.0  # when SIGTERM was sent to us: experiments take up to 9 to end
 _LOOKS_EVERY_S = 0.05
-_PR_SET_PDEATHSIG = 1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -143,7 +142,7 @@ class _Job:
     relay: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
 
     def start(self, variables: Mapping[str, str], port: int) -> None:
-        die_with_us = _dying_with(os.getpid())
+        die_with_us = dying_with(os.getpid())
         for rank in range(self.size):
             report = self.folder / f"rank-{rank}-{self.attempt}.json"
             has_terminal = rank == self.debug_rank
@@ -398,20 +397,6 @@ def _serve(door: socket.socket) -> Any:
 
 def _has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
-
-
-def _dying_with(parent: int) -> Callable[[], None] | None:
-    """What a child does first on Linux: have the system kill it when its parent is gone, however that comes."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def die_with_it() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return die_with_it
 
 
 def _say(text: str) -> None:

@@ -11,14 +11,16 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from luxmeter.process import Process
+from luxmeter.process import Process, dying_with
 
 TOO_LATE = 75  # what it ends with if somebody else was first
+PARENT = "LUXMETER_JOB_PARENT"  # the process that this one must not outlive
 
 
 def claim(file: Path, told: Mapping[str, Any]) -> bool:
@@ -45,6 +47,12 @@ def claimed_by(file: Path) -> Process | None:
 
 def main(words: list[str]) -> None:
     """Claim, and become the program."""
+    parent = os.environ.pop(PARENT, "")
+    if parent and (die_with_it := dying_with(int(parent))) is not None:
+        die_with_it()
+    signal.pthread_sigmask(
+        signal.SIG_SETMASK, ()
+    )  # what runs tasks may hold back signals that are for the program
     if not claim(Path(words[0]), vars(Process.here())):
         sys.stderr.write("luxmeter: this job was given up before it began; nothing was run\n")
         raise SystemExit(TOO_LATE)

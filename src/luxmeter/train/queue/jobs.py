@@ -100,7 +100,7 @@ class Queue:
             used = self._last_use(change, program, root, name)
             memory = used.memory_bytes if memory is None else memory
             cpus = used.cpus if cpus is None else cpus
-        return Needs(memory, cpus, options.gpus)
+        return Needs(memory, cpus, options.gpus, is_measured=options.memory is None)
 
     def _last_use(self, change: JobChange, program: str, root: str, name: str) -> Needs:
         """What the last run of the same program used: of a job, else one that has the script's name."""

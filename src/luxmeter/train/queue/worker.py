@@ -1,6 +1,6 @@
 """The worker: takes jobs when there is room for them, starts them, sees how they end. It is a program in the foreground.
 
-It may die at any moment. Who takes a job writes that down first (its run's id with it); the job's process then says
+It may die at any moment, and so may the machine that a job is on. Who takes a job writes that down first (its run's id with it); the job's process then says
 which one it is before it becomes the program (begin.py). So the next worker knows of each job whose worker is gone
 whether it lives (it is adopted), has ended (its run says how), is lost, or never began (it is queued again).
 """
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import LaidOut, Order, lay_out, program_variables, stored_project, write_order
@@ -21,12 +22,14 @@ from luxmeter.process import Process
 from luxmeter.store import ENDED, Job, JobChange, Run, layout
 from luxmeter.train.queue.begin import claim, claimed_by
 from luxmeter.train.queue.engines.engine import End, Engine, Going, Start
+from luxmeter.train.queue.engines.on_node import ended_code
 from luxmeter.train.queue.jobs import Queue, drop_unused_code, is_own_machine, settle
 
 TICK_S = 0.1
 _LOOK_S = 0.25  # between looks into the table
 _RECOVER_S = 1.0  # between looks for jobs whose worker is gone
 _PATIENCE_S = 10.0  # from asking a job to end to ending it
+_NO_RUN_S = 60.0  # within which a program that begins on another machine makes its run
 
 
 @dataclass
@@ -110,7 +113,11 @@ class Worker:
     def step(self) -> None:
         """See what ended, what is asked, what is left behind, and what can begin."""
         now = self._clock()
-        ended = [(one, end) for one in self._at.values() if (end := one.going.poll()) is not None]
+        ended = [
+            (one, end)
+            for one in self._at.values()
+            if (end := one.going.poll()) is not None and not (end.code is None and self._lives(one.job))
+        ]
         for one, end in ended:
             self._finish(one, end)
         if self._ends:
@@ -149,7 +156,11 @@ class Worker:
         """Write down that the next job is ours. One that waits for room holds back those behind it, or it would wait for ever."""
         known = settle(change)
         jobs = list(known.values())
-        here = [j for j in jobs if j.state == "running" and j.worker and j.worker.machine == self._me.machine]
+        here = [
+            job
+            for job in jobs
+            if job.state == "running" and job.worker and job.worker.is_here and job.engine == self.engine.name
+        ]
         queued = [j for j in jobs if j.state == "queued" and (not self.group or j.group == self.group)]
         for job in sorted(queued, key=lambda job: (-job.priority, job.id)):
             ahead = [number for number in job.after if number in known and known[number].state != "done"]
@@ -210,7 +221,7 @@ class Worker:
         paths = [str(project / path) for path in code.paths]
         variables = program_variables(self.queue.lab, paths, order)
         words = [job.python, "-m", "luxmeter.train.queue.begin", str(self._claim(job)), *program]
-        return Start(job, words, cwd, variables, log)
+        return Start(job, words, cwd, variables, log, folder)
 
     def _claim(self, job: Job) -> Path:
         return self.queue.going_folder(job) / "began.json"
@@ -248,11 +259,11 @@ class Worker:
 
     def _finish(self, one: _At, end: End) -> None:
         del self._at[one.job.id]
-        self._write_end(one.job, end, why=one.why)
+        self._write_end(one.job, end, why=one.why, outcome="failed" if end.refused else "")
 
     def _write_end(self, job: Job, end: End, *, why: str = "", outcome: str = "") -> None:
         """What became of it; it is queued again if it may be."""
-        code = end.code if end.code is not None else None if outcome else self._code_of_run(job)
+        code = end.code if end.code is not None else None if outcome else self._code_of(job)
         with self.queue.table.change() as change:
             now = change.get(job.id)
             if now is None or now.state != "running" or now.attempt != job.attempt:
@@ -277,8 +288,29 @@ class Worker:
             drop_unused_code(self.queue)
         self._told("again" if again else "ended", ended)
 
-    def _code_of_run(self, job: Job) -> int | None:
-        """The exit code that a run tells, if its process was none of our children."""
+    def _lives(self, job: Job) -> bool:
+        """Whether a program that its engine knows nothing of any more may still be at work: it must not run twice at once.
+
+        On this machine its process tells; of another machine the run does, which is touched every few seconds.
+        """
+        if claim(self._claim(job), {}):
+            return False  # it has not begun, and now never will
+        process = job.process or claimed_by(self._claim(job))
+        if process is None or is_own_machine(process):
+            return process is not None and process.is_here and process.runs_here()
+        folder = self.queue.lab.folder / layout.RUNS / job.run
+        with contextlib.suppress(LuxmeterError, OSError):
+            if folder.is_dir():
+                return Run(folder).state == "running"
+            began = self._claim(job).stat().st_mtime  # it may have begun and not made its run yet
+            return time.time() - began < _NO_RUN_S
+        return False
+
+    def _code_of(self, job: Job) -> int | None:
+        """The exit code that was written down, or that a run tells, if its process was none of our children."""
+        code = ended_code(self.queue.going_folder(job))
+        if code is not None:
+            return code
         folder = self.queue.lab.folder / layout.RUNS / job.run
         with contextlib.suppress(LuxmeterError, OSError):
             state = Run(folder).state if job.run and folder.is_dir() else ""
@@ -293,12 +325,12 @@ class Worker:
 
     def end_left(self, job: Job, *, pause: Callable[[float], object] = time.sleep) -> None:
         """End a job that was cancelled, if its worker is gone; nothing if that lives, or lived elsewhere."""
-        if job.worker is None or not is_own_machine(job.worker) or job.worker.runs_here():
+        if not was_left(job):
             return
         self._adopt(job)
         while one := self._at.get(job.id):
             end = one.going.poll()
-            if end is None:
+            if end is None or (end.code is None and self._lives(one.job)):
                 self._end(one, "cancelled")
                 pause(TICK_S)
             else:
@@ -309,14 +341,15 @@ class Worker:
         left = [
             job
             for job in jobs
-            if job.state == "running" and job.id not in self._at and job.engine == self.engine.name
-            and job.worker is not None and is_own_machine(job.worker) and not job.worker.runs_here()
+            if job.state == "running" and job.id not in self._at and job.engine == self.engine.name and was_left(job)
         ]  # fmt: skip
         for job in left:
             self._adopt(job)
         return bool(left)
 
     def _adopt(self, job: Job) -> None:
+        folder = self.queue.going_folder(job)
+        going = self.engine.adopt(self._known(job), folder)
         with self.queue.table.change() as change:
             now = change.get(job.id)
             if (
@@ -326,9 +359,9 @@ class Worker:
                 or now.attempt != job.attempt
             ):
                 return  # another worker was first
-            # Nobody can begin any more once this file is there.
-            self.queue.going_folder(now).mkdir(parents=True, exist_ok=True)
-            never_began = claim(self._claim(now), {})
+            # Nobody can begin any more once this file is there. What waits in the engine's own queue shall.
+            folder.mkdir(parents=True, exist_ok=True)
+            never_began = going is None and claim(self._claim(now), {})
             process = now.process or claimed_by(self._claim(now))
             if never_began and now.asked == "cancel":
                 left = replace(now, state="cancelled", worker=None, ended_ns=time.time_ns())
@@ -346,12 +379,31 @@ class Worker:
             else:
                 self._told("again", replace(left, why="its worker was gone before it began"))
             return
-        going = self.engine.adopt(now)
-        if going is None:
+        going = going or self.engine.adopt(now, folder)
+        if going is None and not self._lives(now):
             self._write_end(now, End(None))
         else:
-            self._at[now.id] = _At(now, going)
+            self._at[now.id] = _At(now, going or _Left())
             self._told("adopted", now)
+
+
+class _Left:
+    """A program of another machine that its engine knows nothing of; the worker waits until its run is still."""
+
+    place = ""
+
+    def poll(self) -> End | None:
+        """Nobody can tell."""
+        return End(None)
+
+    def end(self, how: Literal["ask", "kill"]) -> None:
+        """Nobody can reach it."""
+
+
+def was_left(job: Job) -> bool:
+    """Whether the worker of a job is gone, as far as this machine can tell."""
+    worker = job.worker
+    return worker is not None and is_own_machine(worker) and not (worker.is_here and worker.runs_here())
 
 
 _FAILED = {"lost": "its process is gone, and its run tells no end"}

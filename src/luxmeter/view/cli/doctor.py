@@ -20,7 +20,7 @@ from luxmeter.render import Column, Table, print_json
 from luxmeter.settings import find_lab, globs, without_password
 from luxmeter.torch_extra import has_torch
 
-_DEVELOPERS_ONLY = ("dev", "peers")
+_DEVELOPERS_ONLY = ("dev", "launch", "peers")
 _WITHOUT = {
     "torch": "without it: no trace of torch, bench, analyze, zen, search, Saver, DataLoader; runs and traces of MindSpore work"
 }

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from luxmeter.train import Queue, Worker
 
 _RECENT = 10
+ON_HELP = "What runs them: local (this machine), ray or slurm."
+SLOTS_HELP = "Jobs at once. [default: the number of GPUs, or 1; ray: of its GPUs, or CPUs; slurm: 16]"
 
 
 def register(app: typer.Typer) -> None:
@@ -110,16 +112,16 @@ def _cancel(queue: typer.Typer) -> None:
     ) -> None:
         """Cancel jobs: one that waits never starts, one that runs is ended, and what was to follow it is cancelled."""
         from luxmeter.store import ENDED
-        from luxmeter.train import Worker, engine_named
+        from luxmeter.train import Worker, engine_named, was_left
 
         with opened() as jobs:
             found = jobs.find_several(job)
             left = [one for one in found if one.state not in ENDED]
             for one in left or found:  # of a sweep that is half done, the other half
                 now = jobs.cancel(one, why="cancelled by hand", force=force)
-                if now.state == "running" and now.engine:
+                if now.state == "running" and was_left(now):
                     engine = engine_named(now.engine)
-                    Worker(jobs, engine).end_left(now)
+                    Worker(jobs, engine, slots=1).end_left(now)
                     engine.close()
                     now = jobs.find(now.id)
                 word = "cancelled" if now.state == "cancelled" else "will be ended by its worker"
@@ -181,9 +183,8 @@ def _log(queue: typer.Typer) -> None:
 def _work(queue: typer.Typer) -> None:
     @queue.command(epilog="Example: luxmeter queue work --slots 2 --drain")
     def work(
-        slots: int | None = typer.Option(
-            None, "--slots", min=1, help="Jobs at once. [default: the number of GPUs, or 1]"
-        ),
+        slots: int | None = typer.Option(None, "--slots", min=1, help=SLOTS_HELP),
+        on: str = typer.Option("local", "--on", help=ON_HELP),
         drain: bool = typer.Option(False, "--drain", help="End when nothing is left to do."),
         group: str = typer.Option("", "--group", help="Only the jobs of this sweep."),
     ) -> None:
@@ -194,7 +195,7 @@ def _work(queue: typer.Typer) -> None:
         from luxmeter.train import Worker, engine_named
 
         with opened(create=True) as jobs:
-            engine = engine_named("local")
+            engine = engine_named(on)
             try:
                 line = WorkerLine()
                 worker = Worker(jobs, engine, slots=slots, group=group, told=line.told)

@@ -12,7 +12,7 @@ import typer
 
 from luxmeter.render import one_line, print_json
 from luxmeter.train import JobOptions, SweepOptions
-from luxmeter.view.cli.queue import WorkerLine, interruptible, opened
+from luxmeter.view.cli.queue import ON_HELP, SLOTS_HELP, WorkerLine, interruptible, opened
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
@@ -38,9 +38,8 @@ def register(app: typer.Typer) -> None:
             None, metavar="[args]...", help="What all trials share; of a config: key=value."
         ),
         given: Any = None,
-        slots: int | None = typer.Option(
-            None, "--slots", min=1, help="Jobs at once. [default: the number of GPUs, or 1]"
-        ),
+        slots: int | None = typer.Option(None, "--slots", min=1, help=SLOTS_HELP),
+        on: str = typer.Option("local", "--on", help=ON_HELP),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Try many values of parameters: each is a job of the queue, all are run now.
@@ -53,7 +52,7 @@ def register(app: typer.Typer) -> None:
         options = sweep_options({name: value for name, value in given.items() if name in _SWEEP})
         jobs = job_options({name: value for name, value in given.items() if name in _JOB})
         with opened(create=True) as queue:
-            engine = engine_named("local")
+            engine = engine_named(on)
             try:
                 made = Sweep(queue, program, arguments or [], options, jobs)
                 line = WorkerLine()

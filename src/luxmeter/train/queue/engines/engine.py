@@ -20,6 +20,7 @@ class Start:
     cwd: Path
     variables: Mapping[str, str]
     log: Path
+    folder: Path  # where its code and orders lie
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,11 @@ class Room:
 
 @dataclass(frozen=True)
 class End:
-    """How a program ended: its exit code, or None if it is gone and nobody knows."""
+    """How a program ended: its exit code, or None if it is gone and nobody knows; `refused`: it was not begun."""
 
     code: int | None
     why: str = ""
+    refused: bool = False
 
 
 class Going(Protocol):
@@ -56,7 +58,10 @@ class Engine(Protocol):
     """Where jobs run."""
 
     name: str
-    slots: int  # how many at once, unless something else is said
+
+    @property
+    def slots(self) -> int:
+        """How many at once, unless something else is said."""
 
     def room(self, needs: Needs, running: Sequence[Job]) -> Room:
         """Whether there is room beside those that run."""
@@ -64,8 +69,8 @@ class Engine(Protocol):
     def start(self, start: Start) -> Going:
         """Start a program; OSError or LuxmeterError if that cannot be done."""
 
-    def adopt(self, job: Job) -> Going | None:
-        """Go on with a program whose worker is gone; None if it is not this engine's, or gone too."""
+    def adopt(self, job: Job, folder: Path) -> Going | None:
+        """Go on with a program whose worker is gone, also one that waits to begin; None if it is gone too."""
 
     def close(self) -> None:
         """Let go of everything; what runs is not ended."""
@@ -88,4 +93,16 @@ def _local() -> Engine:
     return Local()
 
 
-_ENGINES: dict[str, Callable[[], Engine]] = {"local": _local}
+def _ray() -> Engine:
+    from luxmeter.train.queue.engines.ray import Ray
+
+    return Ray()
+
+
+def _slurm() -> Engine:
+    from luxmeter.train.queue.engines.slurm import Slurm
+
+    return Slurm()
+
+
+_ENGINES: dict[str, Callable[[], Engine]] = {"local": _local, "ray": _ray, "slurm": _slurm}

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import psutil
@@ -65,7 +66,7 @@ class Local:
                 )
             )  # fmt: skip
 
-    def adopt(self, job: Job) -> Watched | None:
+    def adopt(self, job: Job, folder: Path) -> Watched | None:
         """By the number of its process and the time of its start."""
         return Watched(job.process) if job.process is not None and job.process.runs_here() else None
 
@@ -143,7 +144,7 @@ def said_of_code(code: int) -> str:
 
 def _used_bytes(job: Job) -> int:
     """What a job's process and its children use now."""
-    if job.process is None or not job.process.runs_here():
+    if job.process is None or not job.process.is_here or not job.process.runs_here():
         return 0
     try:
         first = psutil.Process(job.process.pid)

@@ -270,13 +270,20 @@ class _Blame(NamedTuple):
 
 def _blamed(waits: Sequence[_Waits]) -> list[_Blame]:
     """Each wait, with its reason: while the rank that was waited for waited itself, that is the one which it waited for."""
-    every = []
+    every: list[tuple[int, int, int, int, int, int]] = []
     for number, one in enumerate(waits):
         ranks = np.array(one.ranks)
         until = np.take_along_axis(one.start, one.whom, axis=1)
-        for call, place in zip(*(at.tolist() for at in np.nonzero(one.wait)), strict=True):
-            whom, ns = int(ranks[one.whom[call, place]]), int(one.wait[call, place])
-            every.append((int(until[call, place]), ns, int(ranks[place]), whom, number, call))
+        at = np.nonzero(one.wait)
+        columns = (
+            until[at],
+            one.wait[at],
+            ranks[at[1]],
+            ranks[one.whom[at]],
+            np.full(len(at[0]), number),
+            at[0],
+        )
+        every += zip(*(column.tolist() for column in columns), strict=True)
     every.sort()
     found: list[_Blame] = []
     waited: dict[int, list[tuple[int, int, int]]] = {}  # rank -> from, until, for whom

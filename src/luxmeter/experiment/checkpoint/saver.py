@@ -496,7 +496,7 @@ def _load(saved: SavedFile, device: str | torch.device) -> Loaded:
     for shard in shards:
         wrong = check_file(shard)
         if wrong is not None:
-            raise CheckpointError(wrong.slug, f"{saved.path.name}: {wrong.what}", wrong.next_step)
+            raise wrong
     return Loaded(put_together(state, saved.path), info)
 
 

@@ -230,6 +230,22 @@ def lost(rank: int) -> Any:
     return str(found.value)
 
 
+class Asked(Drawing):
+    def train_batch(self, eidx: int, idx: int, global_step: int, *rest: Any) -> Any:
+        if os.environ["RANK"] == "1" and global_step == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().train_batch(eidx, idx, global_step, *rest)
+
+
+def interrupted(rank: int) -> Any:
+    trainer = Asked({"epoch": 2}, **FSDP)
+    trainer.initial_exp("./asked")
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    torch.distributed.barrier()
+    return facts(trained(Drawing, "goes-on", resume=str(Path("asked/Asked/save").absolute())))
+
+
 def predicted(rank: int) -> Any:
     """Each rank of data of its own, of another length; by blocks that are named."""
     trainer = Even({"epoch": 1}, **{**FSDP, "shard_units": ("Linear", "LayerNorm")})
@@ -286,6 +302,7 @@ TWO: dict[str, Callable[[int], Any]] = {
     "exact": refused(Exact, FSDP),
     "lost": lost,
     "drawing": computed("drawing", Drawing, FSDP),
+    "interrupted": interrupted,
     "predicted": predicted,
     "from one": goes_on(Drawing, "one.ckpt", {**FSDP, **ALL}),
     "to ddp": goes_on(Drawing, "resumed-saved/Saving/save/000001.ckpt", {**DDP, **ALL}),
@@ -387,6 +404,11 @@ def test_what_cannot_be_is_said_on_every_rank(two: Said, name: str, text: str) -
 def test_a_nan_on_one_rank_ends_all(two: Said) -> None:
     first, second = of(two, "lost")
     assert "not finite on rank 1" in first and "is nan" in second
+
+
+def test_ctrl_c_on_one_rank(two: Said) -> None:
+    for again, wanted in zip(of(two, "interrupted"), of(two, "drawing"), strict=True):
+        assert again["losses"] == wanted["losses"][2:] and same(again["weights"], wanted["weights"])
 
 
 def test_ranks_that_predict_unlike_numbers_of_batches(two: Said) -> None:
@@ -506,7 +528,7 @@ def test_nothing_in_a_file_is_run(saved: Path, tmp_path: Path, protocol: int) ->
 
 
 @pytest.mark.parametrize(
-    "names", [["../000005.ckpt.0-of-2.a-1-00000000.shard"], ["/etc/passwd"], "x", [3], [None]]
+    "names", [["../000005.ckpt.0-of-2.0.a-1-00000000.shard"], ["/etc/passwd"], "x", [3], [None]]
 )
 def test_shards_lie_beside_their_checkpoint(saved: Path, names: Any) -> None:
     saver = lux.Saver(saved)
@@ -546,7 +568,7 @@ def test_shards_go_with_their_checkpoint_and_with_those_who_wrote_no_more(saved:
     assert not list(saved.glob("000005*"))
     whole_again = saver.load_checkpoint(6).checkpoint
     left = (
-        saved / "000009.ckpt.1-of-2.elsewhere-1-00000000.shard"
+        saved / "000009.ckpt.1-of-2.0.elsewhere-1-00000000.shard"
     )  # of a process on another host: it may yet come
     shutil.copy(shard(saved, 1), left)
     saver.save_checkpoint(6, whole_again)  # by one process, in its place: the shards belong to nothing

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from luxmeter.experiment.checkpoint.folder import latest_order as latest_order
     from luxmeter.experiment.checkpoint.folder import saved_since as saved_since
     from luxmeter.experiment.checkpoint.folder_state import FolderState as FolderState
-    from luxmeter.experiment.checkpoint.format import new_owner as new_owner
     from luxmeter.experiment.checkpoint.saver import Loaded as Loaded
     from luxmeter.experiment.checkpoint.saver import Saver as Saver
     from luxmeter.experiment.checkpoint.saver import read_together as read_together
     from luxmeter.experiment.checkpoint.shards import Own as Own
     from luxmeter.experiment.checkpoint.shards import Sharded as Sharded
     from luxmeter.experiment.checkpoint.shards import is_in_rows as is_in_rows
+    from luxmeter.experiment.checkpoint.shards import new_save as new_save
     from luxmeter.experiment.checkpoint.shards import rows_of as rows_of
     from luxmeter.experiment.checkpoint.state import HasState as HasState
     from luxmeter.experiment.checkpoint.state import has_state as has_state
@@ -129,7 +129,6 @@ __getattr__, __dir__, __all__ = door(
         "latest_order": "checkpoint.folder",
         "saved_since": "checkpoint.folder",
         "FolderState": "checkpoint.folder_state",
-        "new_owner": "checkpoint.format",
         "Loaded": "checkpoint.saver",
         "Saver": "checkpoint.saver",
         "HasState": "checkpoint.state",
@@ -138,6 +137,7 @@ __getattr__, __dir__, __all__ = door(
         "Own": "checkpoint.shards",
         "Sharded": "checkpoint.shards",
         "is_in_rows": "checkpoint.shards",
+        "new_save": "checkpoint.shards",
         "rows_of": "checkpoint.shards",
         "restore_state": "checkpoint.state",
         "Band": "compare.curves",

@@ -25,7 +25,7 @@ from luxmeter.experiment import (
     has_state,
     is_in_rows,
     lab_of,
-    new_owner,
+    new_save,
     read_together,
     restore_state,
     runs,
@@ -110,7 +110,7 @@ def save(trainer: Trainer, info: Mapping[str, Any] | None, *, kind: str, epoch_d
             {"loop": loop, RANKS: Own(own), **found},
             rank=group.rank,
             ranks=group.world_size,
-            who=broadcast_object(new_owner()),
+            who=broadcast_object(new_save()),
             info=told,
             kind=kind,  # type: ignore[arg-type]
             gradients=gradients,

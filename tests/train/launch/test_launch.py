@@ -232,3 +232,40 @@ def test_which_failure_was_the_first() -> None:
 def test_a_report_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "r.json").write_text(text)
     assert read_ending(1, 7, 3, tmp_path / "r.json") == Ending(1, 7, 3)
+
+
+def test_all_are_started_again_when_one_fails(job: Any) -> None:
+    script = """
+        attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+        print(attempt, flush=True)
+        if rank == 1 and attempt == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    code, out, err = job(script, restarts=2)
+    assert code == 0
+    assert sorted(out.split()) == sorted(["0", "1", "[rank", "1]", "0", "[rank", "1]", "1"])
+    assert (
+        "rank 1 of 2 was ended by SIGKILL" in err
+        and err.count("All ranks are started again (1 of 2 restarts).") == 1
+    )
+
+
+def test_it_is_given_up_after_so_many_restarts(job: Any) -> None:
+    code, _, err = job("sys.exit(3)", restarts=1)
+    assert code == 3 and err.count("All ranks are started again") == 1
+    assert "ended with exit code 3" in err.rpartition("started again")[2]
+
+
+def test_what_luxmeter_refuses_is_not_tried_again(job: Any) -> None:
+    script = """
+        extra = {"py_callstack": "luxmeter: no.", "timestamp": "1", "is_ours": True}
+        Path(os.environ["TORCHELASTIC_ERROR_FILE"]).write_text(json.dumps({"message": {"message": "no", "extraInfo": extra}}))
+        sys.exit(2)
+    """
+    code, _, err = job(script, restarts=3)
+    assert code == 2 and "started again" not in err and err.endswith("luxmeter: no.")
+
+
+def test_restarts_below_zero(job: Any) -> None:
+    with pytest.raises(LuxmeterError, match="-1 restarts cannot be"):
+        job("", restarts=-1)

@@ -190,6 +190,8 @@ def own_terminal() -> None:
         (("--processes", "0"), "processes"),
         (("--processes", "2", "--debug-rank", "2"), "debug-rank"),
         (("--debug-rank", "1"), "debug-rank"),
+        (("--restarts", "1"), "restarts"),
+        (("--processes", "2", "--restarts", "-1"), "restarts"),
     ],
 )
 def test_what_cannot_be_started(command: Command, words: Any, slug: str) -> None:

@@ -25,7 +25,7 @@ from luxmeter.experiment.checkpoint.format import (
     replacing,
 )
 from luxmeter.experiment.checkpoint.rebuild import rebuild_plain
-from luxmeter.experiment.checkpoint.shards import SUFFIX, named_in
+from luxmeter.experiment.checkpoint.shards import SUFFIX, named_in, order_of
 from luxmeter.files import sha256_of
 
 Kind = Literal["checkpoint", "keypoint", "model"]
@@ -246,12 +246,12 @@ def remove_leftovers(folder: Path) -> None:
 
 def remove_replaced_shards(path: Path, who: str) -> None:
     """When a checkpoint has come in the place of another of its name: take away the other's shards, and those of saves before."""
-    process, _, number = who.rpartition("-")
+    process, number = order_of(who)
     for shard in path.parent.glob(f"{glob.escape(path.name)}.*{SUFFIX}"):
         found = named_in(shard.name)
         if found is None or found["main"] != path.name or found["who"] == who:
             continue
-        of, _, its = found["who"].rpartition("-")
+        of, its = order_of(found["who"])
         is_before = of == process and its < number
         if is_before or (of != process and _is_left(shard, f".{found['who']}")):
             _remove_pair(shard)

@@ -126,7 +126,7 @@ class Saver:
     ) -> str:
         """As save_state, by each of several ranks into one folder: each writes its own rows of what is sharded (DTensors).
 
-        `who` is the same on all of them, and of this save alone (`new_owner()` of rank 0). Rank 0 completes the checkpoint when the
+        `who` is the same on all of them, and of this save alone (`new_save()` of rank 0). Rank 0 completes the checkpoint when the
         files of all are there; until then there is none. A part that is an `Own` is what this rank has for itself.
         """
         _choice("kind", kind, ("checkpoint", "keypoint", "model"))
@@ -496,7 +496,7 @@ def _load(saved: SavedFile, device: str | torch.device) -> Loaded:
     for shard in shards:
         wrong = check_file(shard)
         if wrong is not None:
-            raise CheckpointError(wrong.slug, f"{saved.path.name}: {wrong.what}", wrong.next_step)
+            raise wrong
     return Loaded(put_together(state, saved.path), info)
 
 

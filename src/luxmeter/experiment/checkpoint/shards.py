@@ -1,8 +1,8 @@
 """A checkpoint that several ranks write: each its rows of every sharded tensor, in a file of its own.
 
 `000012.ckpt` holds all that ranks have alike, and in the place of each sharded tensor what it was; beside it lies
-`000012.ckpt.<rank>-of-<ranks>.<who>.shard` for each rank, in the same format (format.py). `who` is the process that completes the
-checkpoint and the number of its save: no two saves have the same files. The checkpoint is there when `000012.ckpt` is, which is
+`000012.ckpt.<rank>-of-<ranks>.<who>.shard` for each rank, in the same format (format.py). `who` is drawn, and names the process that
+completes the checkpoint and the number of its save: no two saves have the same files. The checkpoint is there when `000012.ckpt` is, which is
 written last. A reader takes the rows that it needs from whichever files hold them, on any number of ranks.
 
 Format history (of a shard's state, "luxmeter_shard")
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import re
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 
 from luxmeter.errors import CheckpointError
-from luxmeter.experiment.checkpoint.format import damaged, opened
+from luxmeter.experiment.checkpoint.format import damaged, new_owner, opened
 from luxmeter.experiment.checkpoint.rebuild import rebuild
 
 SHARD_VERSION = 1
@@ -107,6 +108,17 @@ def rows_of(length: int, rank: int, ranks: int) -> tuple[int, int]:
 
 
 # -- the files ----------------------------------------------------------------------------------------------------------
+
+
+def new_save() -> str:
+    """`who` of a save that begins. Drawn, too: after a restart of the machine a process may have the number of one before."""
+    return f"{secrets.token_hex(4)}.{new_owner()}"
+
+
+def order_of(who: str) -> tuple[str, str]:
+    """The process of a save, and its number among the saves of that process, which can be compared."""
+    process, _, number = who.partition(".")[2].rpartition("-")
+    return process, number
 
 
 def shard_names(main: str, ranks: int, who: str) -> list[str]:

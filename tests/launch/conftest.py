@@ -11,9 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from slurm_cluster import SlurmCluster, why_not
-
-MARK = "LUXMETER_TEST_MARK"  # in the environment of every process that a test starts
+from slurm_cluster import MARK, SlurmCluster, why_not
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +51,8 @@ def slurm_cluster() -> Iterator[SlurmCluster]:
     """A Slurm of one node with two CPUs, for all tests."""
     if why := why_not():
         pytest.skip(why)
-    cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="ls-")))
+    folder = tempfile.mkdtemp(prefix="ls-", dir="/tmp")  # not among the files of the test that asks first
+    cluster = SlurmCluster(Path(folder))
     cluster.start()
     yield cluster
     cluster.end()

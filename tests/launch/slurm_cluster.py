@@ -15,6 +15,7 @@ from luxmeter.process import dying_with
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel")
 CPUS = 2
+MARK = "LUXMETER_TEST_MARK"  # in the environment of every process that a test starts
 _CONF = """\
 ClusterName=luxmeter
 SlurmctldHost={host}(127.0.0.1)
@@ -105,7 +106,8 @@ class SlurmCluster:
     @property
     def variables(self) -> dict[str, str]:
         """What a process needs to use it."""
-        return {**os.environ, "SLURM_CONF": str(self.conf)}
+        kept = {name: value for name, value in os.environ.items() if name != MARK}  # it outlives a test
+        return {**kept, "SLURM_CONF": str(self.conf)}
 
     def _run(self, *words: str) -> None:
         path = f"{os.environ.get('PATH', '')}:/usr/sbin"

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 from queued import LIMIT_S, LOCKED, jobs, luxmeter, noted, states, until, worker
+from slurm_cluster import MARK
 
-from conftest import MARK, marked
+from conftest import marked
 from luxmeter import scratch
 from luxmeter.store import Run
 

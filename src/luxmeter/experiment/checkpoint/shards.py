@@ -5,6 +5,9 @@
 completes the checkpoint and the number of its save: no two saves have the same files. The checkpoint is there when `000012.ckpt` is, which is
 written last. A reader takes the rows that it needs from whichever files hold them, on any number of ranks.
 
+Not torch.distributed.checkpoint: its default reader unpickles (`.metadata`, and all that is no tensor), its safetensors reader knows tensors
+alone, and neither has what a Saver's files have: a sha256, a name that appears when all is there, a place in the rotation.
+
 Format history (of a shard's state, "luxmeter_shard")
 1 = rank, of, starts (of its first row in each tensor), rows, own.
 """

@@ -50,7 +50,7 @@ class Ray:
     def room(self, needs: Needs, running: Sequence[Job]) -> Room:
         """What the cluster has free beside tasks that have not begun; on which node is Ray's to find."""
         nodes = self.nodes()
-        if why := misfit(needs, nodes):
+        if why := why_never(needs, nodes):
             return Room(False, why, never=True)
         free = dict(self._connected().available_resources())
         for job in running:
@@ -176,7 +176,7 @@ class RayTask:
         if now - self._looked < _LOOK_S or (self._start.folder / "began.json").exists():
             return False
         self._looked = now
-        self._misfit = misfit(self._start.job.needs, self._engine.nodes())
+        self._misfit = why_never(self._start.job.needs, self._engine.nodes())
         return bool(self._misfit)
 
 
@@ -195,7 +195,7 @@ def resources(needs: Needs, nodes: Sequence[Mapping[str, float]]) -> dict[str, f
     return wanted
 
 
-def misfit(needs: Needs, nodes: Sequence[Mapping[str, float]]) -> str:
+def why_never(needs: Needs, nodes: Sequence[Mapping[str, float]]) -> str:
     """Why no node can ever run a job; empty if one can."""
     wanted = resources(needs, nodes)
     if any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):

@@ -2,7 +2,7 @@
 
     python tools/launch_programs.py
 
-Only the standard library is used. What is installed are Debian's packages; no service of theirs is started or left running.
+Only the standard library is used. What is installed are Debian's packages; they are asked to start no service (where systemd runs, munge may).
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class RayTask:
         self.place = f"ray {ref.task_id().hex()}"
         self._engine, self._ref, self._start = engine, ref, start
         self._end: End | None = None
-        self._misfit = ""
+        self._refusal = ""
         self._looked = engine._clock()
 
     def poll(self) -> End | None:
@@ -155,8 +155,8 @@ class RayTask:
                 code = int(ray.get(self._ref))
                 self._end = End(code, said_of_code(code))
             except ray.exceptions.TaskCancelledError:
-                why = self._misfit or "Ray ended its task"
-                self._end = End(ended_code(self._start.folder), why, refused=bool(self._misfit))
+                why = self._refusal or "Ray ended its task"
+                self._end = End(ended_code(self._start.folder), why, refused=bool(self._refusal))
             except ray.exceptions.RayTaskError as error:
                 self._end = End(1, f"the node could not run it: {_line(error.cause or error)}")
             except ray.exceptions.RayError as error:
@@ -176,8 +176,8 @@ class RayTask:
         if now - self._looked < _LOOK_S or (self._start.folder / "began.json").exists():
             return False
         self._looked = now
-        self._misfit = why_never(self._start.job.needs, self._engine.nodes())
-        return bool(self._misfit)
+        self._refusal = why_never(self._start.job.needs, self._engine.nodes())
+        return bool(self._refusal)
 
 
 def resources(needs: Needs, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from luxmeter.train import JobOptions, Queue, Wanted, Worker, open_queue
 from luxmeter.train.queue.begin import claim
 from luxmeter.train.queue.engines import on_node
 from luxmeter.train.queue.engines.engine import End
-from luxmeter.train.queue.engines.ray import why_never, resources
+from luxmeter.train.queue.engines.ray import resources, why_never
 from luxmeter.train.queue.engines.slurm import Slurm, last_line, parameters
 
 
@@ -121,7 +121,9 @@ def test_needs_in_the_words_of_slurm_and_of_ray() -> None:
     assert resources(Needs(), [small, large]) == {"CPU": 1, "GPU": 1}
     assert resources(Needs(gpus=0), [large]) == {"CPU": 1}
     assert why_never(Needs(cpus=2), [small]) == "" and why_never(Needs(cpus=8), [small, large]) == ""
-    assert why_never(Needs(cpus=9), [small, large]) == "needs 9 CPUs, the largest node of the Ray cluster has 8"
+    assert (
+        why_never(Needs(cpus=9), [small, large]) == "needs 9 CPUs, the largest node of the Ray cluster has 8"
+    )
     assert why_never(Needs(int(9e9)), [small, large]).endswith(
         "the largest node of the Ray cluster has 3.73 GiB"
     )

@@ -2,12 +2,12 @@
 
     make peers && .venv-peers/bin/python benchmarks/trainer.py [--rounds 12] [--check]
 
-Each trains the same MLP on scikit-learn's digits with the same batches, keeps the loss of every step, prints a line every
-50 steps and saves model, optimizer and random state after every epoch. The bare loop does that by hand: csv, print,
-torch.save. Each has a process of its own; they take turns of a few epochs, one at a time, and a turn ends when everything is
-on disk. A round has many turns, and the next one has new processes: no memory layout, and no minute in which the machine was
-busy, decides. A second bare loop stands beside the first: what it differs by is the noise. Ignite and Accelerate run without
-metrics, lines and checkpoints, too. Then the time from `python train.py` to the first step.
+Each trains the same MLP on scikit-learn's digits with the same batches, keeps the loss of every step, writes a line every
+50 steps and saves model, optimizer and random state after every epoch. The bare loop does that by hand: csv, write,
+torch.save. A contender and a bare loop share a process and take turns of a few epochs, one at a time; a turn ends when everything is
+on disk. So what the machine does, and how memory happens to lie, falls on both alike. The next round has new processes. A second
+bare loop is a contender, too: what it differs by is the noise. Ignite and Accelerate run without metrics, lines and checkpoints as
+well. Then the time from `python train.py` to the first step.
 """
 
 from __future__ import annotations
@@ -17,56 +17,70 @@ import contextlib
 import csv
 import gc
 import itertools
+import json
 import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from paired_ratios import report
 
 GOAL = 1.03
 BATCH = 32
-FOR_EVER = 1_000_000_000  # epochs: a contender goes on until it is ended
+FOR_EVER = 1_000_000_000  # epochs: a loop goes on until its process ends
+TOLD = 3  # the file that results go to: standard output is the contenders'
 os.environ.update(HF_HUB_OFFLINE="1", DO_NOT_TRACK="true")
 
 
 class Turns:
-    """What a contender calls: `begin` before its first batch, itself after each epoch. Between its turns it waits in there."""
+    """What a loop calls: `begin` before its first batch, itself after each epoch. In there it waits for its next turn."""
 
-    def __init__(self, told: IO[str]) -> None:
-        self._told, self._left, self._start = told, 0, 0.0
+    def __init__(self, epochs: int, count: int) -> None:
+        self.other: Turns | None = None  # whose turn comes next
+        self.first: Turns | None = None  # who has the first one, if another
+        self.taken: list[float] = []  # seconds; the first turn warms up
+        self._epochs, self._count = epochs, count
+        self._left, self._start = 0, 0.0
+        self._may = threading.Semaphore(0)
 
     def begin(self) -> None:
         if os.environ.get("TELL_FIRST_STEP"):
-            self._tell(f"first step {time.time()}")
-            os._exit(0)
+            tell(f"first step {time.time()}")
+        if self.first is not None:
+            self.first._may.release()
         self._wait()
 
     def __call__(self, settle: Callable[[], object] = lambda: None) -> None:
-        """An epoch is over; `settle`: wait until what it saved is on disk."""
+        """An epoch is over; `settle`: wait until what it left to others is on disk."""
         self._left -= 1
-        if not self._left:
-            settle()
-            self._tell(str(time.perf_counter() - self._start))
-            self._wait()
-
-    def _tell(self, line: str) -> None:
-        print(line, file=self._told, flush=True)
+        if self._left:
+            return
+        settle()
+        self.taken.append(time.perf_counter() - self._start)
+        assert self.other is not None
+        if min(len(self.taken), len(self.other.taken)) > self._count:
+            tell(json.dumps([self.other.taken[1:], self.taken[1:]]))
+        self.other._may.release()
+        self._wait()
 
     def _wait(self) -> None:
-        line = sys.stdin.readline()
-        if not line:
-            os._exit(0)
-        self._left = int(line)
+        self._may.acquire()
         gc.collect()
-        self._start = time.perf_counter()
+        self._left, self._start = self._epochs, time.perf_counter()
+
+
+def tell(line: str) -> None:
+    """To who started this process, which ends with it."""
+    os.write(TOLD, f"{line}\n".encode())
+    os._exit(0)
 
 
 def digits() -> Any:
@@ -104,7 +118,8 @@ def bare(folder: Path, turns: Turns) -> None:
     model, optim = mlp()
     loader, step = torch_loader(digits()), 0
     turns.begin()
-    with open(folder / "metrics.csv", "w", newline="") as file:
+    # Not printed: what is on standard output, a framework beside it may capture.
+    with open(folder / "metrics.csv", "w", newline="") as file, open(folder / "log.txt", "w") as log:
         metrics = csv.writer(file)
         for epoch in itertools.count():
             total = 0.0
@@ -118,8 +133,8 @@ def bare(folder: Path, turns: Turns) -> None:
                 metrics.writerow((step, number))
                 step += 1
                 if step % 50 == 0:
-                    print(
-                        f"epoch {epoch} [{batch}/{len(loader)}] loss {number:.4f} mean {total / (batch + 1):.4f}"
+                    log.write(
+                        f"epoch {epoch} [{batch}/{len(loader)}] loss {number:.4f} mean {total / (batch + 1):.4f}\n"
                     )
             state = {
                 "model": model.state_dict(), "optim": optim.state_dict(), "epoch": epoch, "step": step,
@@ -154,7 +169,7 @@ def luxmeter(folder: Path, turns: Turns, *, own_loader: bool = True) -> None:
             turns.begin()
 
         def after_epoch(self, trainer: lux.Trainer, meter: Any) -> None:
-            turns(trainer.saver.flush)
+            turns(lambda: (trainer.saver.flush(), trainer.experiment.flush()))
 
     os.environ["LUXMETER_HOME"] = str(folder / "lab")
     trainer = Digits({"epoch": FOR_EVER})
@@ -279,7 +294,6 @@ def accelerate_alone(folder: Path, turns: Turns) -> None:
 
 
 CONTENDERS: dict[str, Callable[[Path, Turns], None]] = {
-    "bare": bare,
     "bare again": bare,
     "luxmeter": luxmeter,
     "luxmeter, torch's loader": luxmeter_torch_loader,
@@ -301,35 +315,44 @@ def main() -> None:
     )
     parser.add_argument("--systems", nargs="*", default=list(CONTENDERS), choices=list(CONTENDERS))
     parser.add_argument("--check", action="store_true", help="end with 1 if the goal is missed")
-    parser.add_argument("--contender", choices=list(CONTENDERS), help=argparse.SUPPRESS)
+    parser.add_argument("--contender", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if (Path(__file__).parent.parent / "pyproject.toml").is_file():
         sys.exit(in_a_folder_of_its_own())
     if options.contender:
-        contend(options.contender)
+        contend(options.contender, options.epochs, options.turns)
         return
-    names = ["bare", *(name for name in options.systems if name != "bare")]
-    times = rounds(names, options.rounds, options.turns, options.epochs)
+    times = rounds(options.systems, options.rounds, options.turns, options.epochs)
     steps = options.epochs * (1797 // BATCH)
     title = f"MLP on digits, {options.rounds} rounds of {options.turns} turns of {steps} steps, 1 thread"
     good = report(title, times, steps=steps, goal=GOAL)
     if options.starts:
-        starts([name for name in names if " " not in name], options.starts)
+        starts(["bare", *(name for name in options.systems if " " not in name)], options.starts)
     sys.exit(int(options.check and not good))
 
 
-def contend(name: str) -> None:
-    """A contender's process: trains in its turns. What it prints goes nowhere: a terminal's speed is no matter of theirs."""
-    told = os.fdopen(os.dup(1), "w")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+def contend(name: str, epochs: int, turns: int) -> None:
+    """A process: the contender and, in a thread, a bare loop. What is printed goes nowhere: a terminal's speed is no matter of theirs."""
+    os.dup2(1, TOLD)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with contextlib.suppress(ImportError):
         if name == "lightning":
             import cpu_torchvision  # noqa: F401 - the torchvision of PyPI imports beside a CPU torch only after it
     import torch
 
     torch.set_num_threads(1)
-    CONTENDERS[name](Path.cwd(), Turns(told))
+    own, base = Turns(epochs, turns), Turns(epochs, turns)
+    if not os.environ.get("TELL_FIRST_STEP"):
+        own.other, base.other, own.first = base, own, base
+        folder = Path("base")
+        folder.mkdir()
+
+        def beside() -> None:
+            torch.set_num_threads(1)  # of this thread
+            bare(folder, base)
+
+        threading.Thread(target=beside, daemon=True).start()
+    (bare if name == "bare" else CONTENDERS[name])(Path.cwd(), own)
 
 
 def in_a_folder_of_its_own() -> int:
@@ -346,54 +369,31 @@ def in_a_folder_of_its_own() -> int:
         )
 
 
-def rounds(names: list[str], count: int, turns: int, epochs: int) -> dict[str, list[list[float]]]:
-    """Seconds of each, by round and turn; the order changes from turn to turn, and the first of a round warms up."""
-    times: dict[str, list[list[float]]] = {name: [[] for _ in range(count)] for name in names}
+def rounds(
+    names: list[str], count: int, turns: int, epochs: int
+) -> dict[str, list[tuple[list[float], list[float]]]]:
+    """Of each contender and round: the seconds of the bare loop beside it, and its own, turn by turn."""
+    times: dict[str, list[tuple[list[float], list[float]]]] = {name: [] for name in names}
     for number in range(count):
-        with contextlib.ExitStack() as stack:
-            processes = {name: stack.enter_context(started(name)) for name in names}
-            for turn in range(turns + 1):
-                first = turn % len(names)
-                for name in (*names[first:], *names[:first]):
-                    took = a_turn(name, processes[name], epochs)
-                    if turn:
-                        times[name][number].append(took)
-                print(
-                    f"\rround {number + 1} of {count}, turn {turn} of {turns} ",
-                    end="",
-                    flush=True,
-                    file=sys.stderr,
-                )
+        for name in names:
+            print(f"\rround {number + 1} of {count}: {name:24}", end="", flush=True, file=sys.stderr)
+            told = in_a_process(name, "--epochs", epochs, "--turns", turns)
+            base, own = json.loads(told)
+            times[name].append((base, own))
     print(file=sys.stderr)
     return times
 
 
-@contextlib.contextmanager
-def started(name: str) -> Iterator[subprocess.Popen[str]]:
-    """A contender's process, in a folder of its own; ended and removed afterwards."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        errors = Path(folder) / "errors.txt"
-        with (
-            errors.open("w") as said,
-            subprocess.Popen(
-                [sys.executable, __file__, "--contender", name],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, cwd=folder,
-            ) as process,
-        ):  # fmt: skip
-            try:
-                yield process
-            finally:
-                process.kill()
-
-
-def a_turn(name: str, process: subprocess.Popen[str], epochs: int) -> float:
-    """Have it train so many epochs; how long it took."""
-    assert process.stdin is not None and process.stdout is not None
-    print(epochs, file=process.stdin, flush=True)
-    line = process.stdout.readline()
-    if not line:
-        raise SystemExit(f"{name} ended")
-    return float(line)
+def in_a_process(name: str, *options: object, **variables: str) -> str:
+    """What a contender's process tells."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, __file__, "--contender", name, *map(str, options)],
+            cwd=folder, capture_output=True, text=True, env={**os.environ, **variables},
+        )  # fmt: skip
+    if not done.stdout:
+        raise SystemExit(f"{name} told nothing:\n{done.stderr[-2000:]}")
+    return done.stdout
 
 
 def starts(names: list[str], count: int) -> None:
@@ -402,15 +402,8 @@ def starts(names: list[str], count: int) -> None:
     for _ in range(count):
         for name in names:
             began = time.time()
-            with tempfile.TemporaryDirectory() as folder:
-                done = subprocess.run(
-                    [sys.executable, __file__, "--contender", name], cwd=folder, capture_output=True, text=True,
-                    env={**os.environ, "TELL_FIRST_STEP": "1"},
-                )  # fmt: skip
-            told = [line for line in done.stdout.splitlines() if line.startswith("first step ")]
-            if not told:
-                raise SystemExit(f"{name} made no step:\n{done.stderr[-2000:]}")
-            taken[name].append(float(told[0].split()[-1]) - began)
+            told = in_a_process(name, TELL_FIRST_STEP="1")
+            taken[name].append(float(told.split()[-1]) - began)
     print(f"from `python train.py` to the first step, medians of {count}:")
     for name, seconds in taken.items():
         middle, base = (sorted(found)[count // 2] for found in (seconds, taken["bare"]))

@@ -444,9 +444,9 @@ def test_the_core_can_be_chosen_and_says_why(core_name: str, monkeypatch: pytest
 
     assert core.describe() == (core_name, "the setting core (LUXMETER_CORE) asks for it")
     monkeypatch.delenv("LUXMETER_CORE")
-    assert core.describe()[0] in ("c", "python")
+    is_built = core.describe()[0] == "c"
     monkeypatch.setitem(__import__("sys").modules, "luxmeter.calls.core._core", None)
     name, reason = core.describe()
-    assert name == "python" and "cannot be imported" in reason
+    assert name == "python" and ("cannot be imported" if is_built else "was not built") in reason
     with pytest.raises(UsageError, match="core-not-built"):
         core.load("c")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import warnings
@@ -18,14 +17,7 @@ from seen import FASTEST, Seen, bits, is_stand_in, torch_is_untouched, unchanged
 from torch import cos as early_cos
 from torch import nn
 
-
-def compiler_works() -> bool:
-    found = shutil.which("g++")
-    return (
-        found is not None
-        and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0
-    )
-
+from compiler import compiler_works
 
 CORES = pytest.mark.parametrize("core", ["c", "python"])
 
@@ -190,7 +182,9 @@ class TestCompile:
 
     @pytest.mark.one_core("compiling takes seconds; the tests above have both cores")
     @pytest.mark.slow
-    @pytest.mark.skipif(not compiler_works(), reason="inductor needs a C++ compiler, and none works here")
+    @pytest.mark.skipif(
+        not compiler_works("g++"), reason="inductor needs a C++ compiler, and none works here"
+    )
     def test_with_inductor(self):
         expected = function(X, W)
         with unchanged(), Seen(FASTEST) as seen:

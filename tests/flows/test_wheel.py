@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from compiler import compiler_works
+
 REPOSITORY = Path(__file__).parent.parent.parent
 # Of the repository, not of its source archive.
 NOT_IN_THE_ARCHIVE = {".ci/run", ".gitignore", ".pre-commit-config.yaml"}
@@ -38,7 +40,7 @@ STRAYS = (
     "demo/a.py",
 )
 needs_compiler = pytest.mark.skipif(
-    shutil.which("gcc") is None and shutil.which("cc") is None, reason="wheels are made with a C compiler"
+    not compiler_works("cc", "gcc"), reason="wheels are made with a C compiler"
 )
 
 

@@ -214,6 +214,7 @@ def without_torch(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
         **kept,
         "PYTHONPATH": str(place / "blocked"),
         "HOME": str(place),
+        "LUXMETER_CORE": "python",  # without a compiler there is no other, which doctor would call a problem
     }
     return subprocess.run(
         [sys.executable, *words], capture_output=True, text=True, check=False, cwd=place, env=environ,

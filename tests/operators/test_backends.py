@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 import luxmeter as lux
+from compiler import compiler_works
 from luxmeter.operators.backends import BACKENDS, Unsupported
 from luxmeter.operators.case import Case
 from luxmeter.operators.inputs import make_call
@@ -58,13 +58,8 @@ def test_what_onnxruntime_cannot_do_is_unsupported() -> None:
         backend.prepare(make_call(Case("torch.neg", describe((X,)))), backward=True, threads=1)
 
 
-def compiler_works() -> bool:
-    found = shutil.which("g++")
-    return found is not None and subprocess.run([found, "--version"], capture_output=True).returncode == 0
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not compiler_works(), reason="inductor needs a C++ compiler, and none works here")
+@pytest.mark.skipif(not compiler_works("g++"), reason="inductor needs a C++ compiler, and none works here")
 def test_compile_is_real_inductor_beside_eager() -> None:
     """Forward of one case and forward+backward of another: compiled code runs, its preparing is told and not timed."""
     gelu = Case("torch.nn.functional.gelu", describe((X,)))

@@ -111,6 +111,6 @@ def test_a_parameter_where_a_group_should_be() -> None:
 
 def test_the_page_is_true(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "trainer.md").read_text(encoding="utf-8")
-    [(code, shown)] = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", page, re.DOTALL)
+    [(code, shown)] = re.findall(r"```python\n([^`]*)```\n```text\n([^`]*)```", page)
     exec(code, {"__name__": "page"})
     assert capsys.readouterr().out == shown

@@ -17,11 +17,24 @@ import pytest
 import postgres_server
 import residue
 from luxmeter import scratch
-from luxmeter.errors import forget_warnings
+from luxmeter.calls import core as cores
+from luxmeter.errors import UsageError, forget_warnings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell, where Ctrl-C is ignored; the processes that tests start would ignore it too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where there was no compiler the tests of the C core are skipped, saying so."""
+    try:
+        cores.load("c")
+    except UsageError as error:
+        skip = pytest.mark.skip(reason=f"the C core is not built here: {error.what}")
+        for item in items:
+            params = getattr(getattr(item, "callspec", None), "params", {})
+            if any(params.get(name) == "c" for name in ("core", "core_name", "saved")):
+                item.add_marker(skip)
 
 
 @pytest.fixture(autouse=True, scope="session")

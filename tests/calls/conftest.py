@@ -12,19 +12,6 @@ import pytest
 from luxmeter.calls import core as cores
 from luxmeter.calls import session
 from luxmeter.calls.records import EVENT_DTYPE
-from luxmeter.errors import UsageError
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where there was no compiler the tests of the C core are skipped, saying so."""
-    try:
-        cores.load("c")
-    except UsageError as error:
-        skip = pytest.mark.skip(reason=f"the C core is not built here: {error.what}")
-        for item in items:
-            params = getattr(getattr(item, "callspec", None), "params", {})
-            if any(params.get(name) == "c" for name in ("core", "core_name", "saved")):
-                item.add_marker(skip)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -172,11 +172,7 @@ class Saver:
             finally:
                 self._arenas += arenas
 
-        if self.background:
-            self._writer.submit(job)
-        else:
-            self._writer.wait()
-            job()
+        self._write(job)
         return str(path)
 
     def give_up(self, after_s: float) -> None:
@@ -351,12 +347,16 @@ class Saver:
             finally:
                 self._arenas.append(arena)
 
+        self._write(job)
+        return str(path)
+
+    def _write(self, job: Callable[[], None]) -> None:
+        """In the background, or now and after what is there still."""
         if self.background:
             self._writer.submit(job)
         else:
             self._writer.wait()
             job()
-        return str(path)
 
     def _wait_for_shards(self, path: Path, files: list[str]) -> None:
         """On rank 0: until every rank has written its file."""

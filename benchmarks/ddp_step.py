@@ -1,34 +1,35 @@
 """What the Trainer costs a step of data-parallel training: beside bare DDP, in the same two processes, in turns.
 
-    .venv/bin/python benchmarks/ddp_step.py [--rounds 25] [--processes 2] [--check]
+    .venv/bin/python benchmarks/ddp_step.py [--rounds 12] [--processes 2] [--check]
 
-Each trains the same MLP on made-up digits with gloo, one thread a process, and keeps the loss of every step; timed, on rank 0,
-is the loop from its first batch to its last, with a barrier before. Both take turns, round by round, and a second bare loop stands
-beside the first: what it differs by is the noise. Then the ways to have DDP's buckets the same after a resume, by themselves.
+Each trains the same MLP on made-up digits with gloo, one thread a process, and keeps the loss of every step. A contender and a bare
+loop share the processes and take turns of a few steps, one at a time; compared is epoch with epoch; the next round has new processes.
+Timed is rank 0. A second bare loop is a contender, too: what it differs by is the noise. So is the other way to have DDP's buckets
+the same after a resume.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
-import gc
-import io
+import itertools
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paired_ratios import report
+from paired_ratios import FOR_EVER, Paired, Turns, report, take_output
 
 GOAL = 1.03
 BATCH, SAMPLES, WIDTH = 32, 3584, 512
+STEPS = 7  # in a turn
 
 
 def digits() -> Any:
@@ -51,9 +52,8 @@ def mlp() -> tuple[Any, Any]:
     return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
-def bare(folder: Path, epochs: int, **of_ddp: Any) -> float:
+def bare(folder: Path, turns: Turns, **of_ddp: Any) -> None:
     """By hand: DDP, DistributedSampler, a csv file."""
-    import torch.distributed as dist
     from torch.nn.functional import cross_entropy
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import DataLoader, DistributedSampler
@@ -62,11 +62,11 @@ def bare(folder: Path, epochs: int, **of_ddp: Any) -> float:
     replica, data = DistributedDataParallel(model, **of_ddp), digits()
     sampler: Any = DistributedSampler(data)
     loader, step = DataLoader(data, batch_size=BATCH, sampler=sampler, drop_last=True), 0
-    dist.barrier()
-    start = time.perf_counter()
-    with open(folder / f"metrics{dist.get_rank()}.csv", "w", newline="") as file:
+    turns.begin()
+    # Not printed: what is on standard output, the Trainer beside it captures.
+    with open(folder / "metrics.csv", "w", newline="") as file, open(folder / "log.txt", "w") as log:
         metrics = csv.writer(file)
-        for epoch in range(epochs):
+        for epoch in itertools.count():
             sampler.set_epoch(epoch)
             for batch, (xs, ys) in enumerate(loader):
                 loss = cross_entropy(replica(xs), ys)
@@ -76,18 +76,17 @@ def bare(folder: Path, epochs: int, **of_ddp: Any) -> float:
                 metrics.writerow((step, loss.item()))
                 step += 1
                 if step % 50 == 0:
-                    print(f"epoch {epoch} [{batch}/{len(loader)}] loss {loss.item():.4f}")
-    return time.perf_counter() - start
+                    log.write(f"epoch {epoch} [{batch}/{len(loader)}] loss {loss.item():.4f}\n")
+                turns()
 
 
-def unused(folder: Path, epochs: int) -> float:
+def unused(folder: Path, turns: Turns) -> None:
     """The other remedy for a resume: DDP looks for unused parameters, and leaves its buckets alone."""
-    return bare(folder, epochs, find_unused_parameters=True)
+    bare(folder, turns, find_unused_parameters=True)
 
 
-def luxmeter(folder: Path, epochs: int) -> float:
+def luxmeter(folder: Path, turns: Turns) -> None:
     """Everything that is on by itself but checkpoints, which bare DDP has none of here."""
-    import torch.distributed as dist
     from torch.nn.functional import cross_entropy
 
     import luxmeter as lux
@@ -103,28 +102,23 @@ def luxmeter(folder: Path, epochs: int) -> float:
             xs, ys = batch_data
             return cross_entropy(self.model(xs), ys)
 
-    class Clock(lux.Callback):
-        start = end = 0.0
+    class Turn(lux.Callback):
         priority = 1000
 
         def before_train(self, trainer: lux.Trainer) -> None:
-            dist.barrier()
-            self.start = time.perf_counter()
+            turns.begin()
 
-        def after_epoch(self, trainer: lux.Trainer, meter: Any) -> None:
-            self.end = time.perf_counter()
+        def after_batch(self, trainer: lux.Trainer, result: Any) -> None:
+            turns(trainer.experiment.flush)
 
-    os.environ["LUXMETER_HOME"] = str(folder / "lab")
-    trainer = Digits({"epoch": epochs}, checkpoint=False)
-    trainer.initial_exp(str(folder / "experiment"))
-    clock = Clock().hook(trainer)
+    os.environ["LUXMETER_HOME"] = "lab"
+    trainer = Digits({"epoch": FOR_EVER}, checkpoint=False)
+    trainer.initial_exp("experiment")
+    Turn().hook(trainer)
     trainer.train()
-    trainer.close()
-    return clock.end - clock.start
 
 
-CONTENDERS: dict[str, Callable[..., float]] = {
-    "bare": bare,
+CONTENDERS: dict[str, Callable[[Path, Turns], None]] = {
     "bare again": bare,
     "luxmeter": luxmeter,
     "bare, unused parameters looked for": unused,
@@ -133,82 +127,87 @@ CONTENDERS: dict[str, Callable[..., float]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument(
-        "--epochs", type=int, default=4, help="of 56 batches with two processes, in each round"
-    )
+    parser.add_argument("--rounds", type=int, default=12, help="each with processes of its own")
+    parser.add_argument("--epochs", type=int, default=24, help="of each contender in a round")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--systems", nargs="*", default=list(CONTENDERS), choices=list(CONTENDERS))
     parser.add_argument("--check", action="store_true", help="end with 1 if the goal is missed")
+    parser.add_argument("--contender", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if "RANK" not in os.environ:
-        sys.exit(launch(options.processes))
+    if options.contender:
+        contend(options.contender, options.epochs)
+        return
+    times: dict[str, list[Paired]] = {name: [] for name in options.systems}
+    for number in range(options.rounds):
+        for name in options.systems:
+            print(f"\rround {number + 1} of {options.rounds}: {name:36}", end="", flush=True, file=sys.stderr)
+            base, own = in_processes(name, options)
+            times[name].append((base, own))
+    print(file=sys.stderr)
+    steps = in_epoch(options.processes)
+    title = f"MLP, {options.rounds} rounds of {options.epochs} epochs of {steps} steps, gloo, {options.processes} processes of 1 thread"
+    good = report(title, times, steps=steps, goal=GOAL)
+    sys.exit(int(options.check and not good))
+
+
+def in_epoch(processes: int) -> int:
+    """Steps of a rank in an epoch."""
+    return SAMPLES // BATCH // processes
+
+
+def contend(name: str, epochs: int) -> None:
+    """A rank: the contender and, in a thread, a bare loop. What one asks of the other ranks is never asked beside the other."""
+    take_output()
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    times = rounds(options.rounds, options.epochs)
-    is_met = True
-    if dist.get_rank() == 0:
-        steps = options.epochs * (SAMPLES // BATCH // options.processes)
-        title = f"\nMLP, {steps} steps in each of {options.rounds} rounds, gloo, 1 thread a process"
-        paired = {
-            name: [([base], [own]) for base, own in zip(times["bare"], taken, strict=True)]
-            for name, taken in times.items()
-            if name != "bare"
-        }
-        is_met = report(title, paired, steps=steps, goal=GOAL)
-    dist.destroy_process_group()
-    sys.exit(int(options.check and not is_met))
+    steps = in_epoch(dist.get_world_size())
+    own, base = (Turns(min(STEPS, steps), epochs, pieces=max(1, steps // STEPS)) for _ in range(2))
+    own.other, base.other, own.first = base, own, base
+    folders = [Path(f"{which}{dist.get_rank()}") for which in ("base", "own")]
+    for folder in folders:
+        folder.mkdir()
+
+    def beside() -> None:
+        torch.set_num_threads(1)  # of this thread
+        bare(folders[0], base)
+
+    threading.Thread(target=beside, daemon=True).start()
+    base.ready.wait()
+    CONTENDERS[name](folders[1], own)
 
 
-def launch(processes: int) -> int:
-    """The ranks, in a folder outside of the repository: a run keeps the code of its project, and a user's is not ours."""
+def in_processes(name: str, options: argparse.Namespace) -> Paired:
+    """What rank 0 tells, in a folder outside of the repository: a run keeps the code of its project, and a user's is not ours."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = str(found.getsockname()[1])
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(Path(__file__).with_name("paired_ratios.py"), folder)
         script = shutil.copy(__file__, folder)
-        known = {**os.environ, "WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        command = [sys.executable, script, "--contender", name]
+        command += ["--epochs", str(options.epochs)]
+        known = {**os.environ, "WORLD_SIZE": str(options.processes), "MASTER_ADDR": "127.0.0.1"}
+        known["MASTER_PORT"] = port
         ranks = [
             subprocess.Popen(
-                [sys.executable, script, *sys.argv[1:]],
-                cwd=folder,
-                env={**known, "RANK": str(rank), "LOCAL_RANK": str(rank), "PLACE": folder},
+                command, cwd=folder, env={**known, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
-            for rank in range(processes)
-        ]
+            for rank in range(options.processes)
+        ]  # fmt: skip
         try:
-            return max(abs(rank.wait()) for rank in ranks)
+            told, said = ranks[0].communicate()
         finally:
             for rank in ranks:
                 rank.kill()
-
-
-def rounds(count: int, epochs: int) -> dict[str, list[float]]:
-    """Seconds of each, in turns; the order changes from round to round, and the first round warms up."""
-    import torch.distributed as dist
-
-    names = list(CONTENDERS)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(count + 1):
-        turn = number % len(names)
-        for name in (*names[turn:], *names[:turn]):
-            folder = Path(os.environ["PLACE"]) / f"{number}-{names.index(name)}"
-            folder.mkdir(exist_ok=True)
-            gc.collect()
-            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                took = CONTENDERS[name](folder, epochs)
-            dist.barrier()
-            if dist.get_rank() == 0:
-                shutil.rmtree(folder, ignore_errors=True)
-            dist.barrier()
-            if number:
-                times[name].append(took)
-        if dist.get_rank() == 0:
-            print(f"\rround {number} of {count}", end="", flush=True, file=sys.stderr)
-    return times
+                rank.communicate()
+    if not told:
+        raise SystemExit(f"{name} told nothing:\n{said[-2000:]}")
+    base, own = json.loads(told)
+    return base, own
 
 
 if __name__ == "__main__":

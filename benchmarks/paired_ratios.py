@@ -1,11 +1,78 @@
-"""The table of contenders that took turns with a bare loop: medians, and the interval of each one's ratio to it."""
+"""Contenders that take turns with a bare loop in one process: the turns, and the table with the interval of each one's ratio to it."""
 
 from __future__ import annotations
 
+import gc
 import json
+import os
+import threading
+import time
+from collections.abc import Callable
 from statistics import median
 
 Paired = tuple[list[float], list[float]]  # seconds of a bare loop and of a contender, turn by turn
+FOR_EVER = 1_000_000_000  # epochs: a loop goes on until its process ends
+TOLD = 3  # the file that results go to: standard output is the contenders'
+
+
+class Turns:
+    """What a loop calls: `begin` before its first batch, itself after each unit of its work (a batch, an epoch).
+
+    In there it waits for its next turn. A turn is `length` units long; the time of `pieces` turns is one measurement, of `count`.
+    """
+
+    def __init__(self, length: int, count: int, *, pieces: int = 1) -> None:
+        self.other: Turns | None = None  # whose turn comes next
+        self.first: Turns | None = None  # who has the first one, if another
+        self.ready = threading.Event()  # at its first batch
+        self.taken: list[float] = []  # seconds; the first one warms up
+        self._length, self._count, self._pieces = length, count, pieces
+        self._units, self._turns, self._spent, self._start = 0, 0, 0.0, 0.0
+        self._may = threading.Semaphore(0)
+
+    def begin(self) -> None:
+        if os.environ.get("TELL_FIRST_STEP"):
+            tell(f"first step {time.time()}")
+        if self.first is not None:
+            self.first._may.release()
+        self.ready.set()
+        self._wait()
+
+    def __call__(self, settle: Callable[[], object] = lambda: None) -> None:
+        """A unit is done; `settle`: wait until what it left to others is on disk (asked at the end of a measurement)."""
+        self._units += 1
+        if self._units < self._length:
+            return
+        self._turns += 1
+        if is_whole := self._turns == self._pieces:
+            settle()
+        self._spent += time.perf_counter() - self._start
+        assert self.other is not None
+        if is_whole:
+            self.taken.append(self._spent)
+            self._turns, self._spent = 0, 0.0
+            if min(len(self.taken), len(self.other.taken)) > self._count:
+                tell(json.dumps([self.other.taken[1:], self.taken[1:]]))
+        self.other._may.release()
+        self._wait()
+
+    def _wait(self) -> None:
+        self._may.acquire()
+        if not self._turns:
+            gc.collect()
+        self._units, self._start = 0, time.perf_counter()
+
+
+def take_output() -> None:
+    """What is printed goes nowhere from here on: a terminal's speed is no matter of the contenders'. Results go to `tell`."""
+    os.dup2(1, TOLD)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def tell(line: str) -> None:
+    """To who started this process, which ends with it."""
+    os.write(TOLD, f"{line}\n".encode())
+    os._exit(0)
 
 
 def report(title: str, times: dict[str, list[Paired]], *, steps: int, goal: float) -> bool:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
-import gc
 import itertools
 import json
 import logging
@@ -31,56 +30,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paired_ratios import report
+from paired_ratios import FOR_EVER, Paired, Turns, report, take_output
 
 GOAL = 1.03
 BATCH = 32
-FOR_EVER = 1_000_000_000  # epochs: a loop goes on until its process ends
-TOLD = 3  # the file that results go to: standard output is the contenders'
 os.environ.update(HF_HUB_OFFLINE="1", DO_NOT_TRACK="true")
-
-
-class Turns:
-    """What a loop calls: `begin` before its first batch, itself after each epoch. In there it waits for its next turn."""
-
-    def __init__(self, epochs: int, count: int) -> None:
-        self.other: Turns | None = None  # whose turn comes next
-        self.first: Turns | None = None  # who has the first one, if another
-        self.taken: list[float] = []  # seconds; the first turn warms up
-        self._epochs, self._count = epochs, count
-        self._left, self._start = 0, 0.0
-        self._may = threading.Semaphore(0)
-
-    def begin(self) -> None:
-        if os.environ.get("TELL_FIRST_STEP"):
-            tell(f"first step {time.time()}")
-        if self.first is not None:
-            self.first._may.release()
-        self._wait()
-
-    def __call__(self, settle: Callable[[], object] = lambda: None) -> None:
-        """An epoch is over; `settle`: wait until what it left to others is on disk."""
-        self._left -= 1
-        if self._left:
-            return
-        settle()
-        self.taken.append(time.perf_counter() - self._start)
-        assert self.other is not None
-        if min(len(self.taken), len(self.other.taken)) > self._count:
-            tell(json.dumps([self.other.taken[1:], self.taken[1:]]))
-        self.other._may.release()
-        self._wait()
-
-    def _wait(self) -> None:
-        self._may.acquire()
-        gc.collect()
-        self._left, self._start = self._epochs, time.perf_counter()
-
-
-def tell(line: str) -> None:
-    """To who started this process, which ends with it."""
-    os.write(TOLD, f"{line}\n".encode())
-    os._exit(0)
 
 
 def digits() -> Any:
@@ -333,8 +287,7 @@ def main() -> None:
 
 def contend(name: str, epochs: int, turns: int) -> None:
     """A process: the contender and, in a thread, a bare loop. What is printed goes nowhere: a terminal's speed is no matter of theirs."""
-    os.dup2(1, TOLD)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    take_output()
     with contextlib.suppress(ImportError):
         if name == "lightning":
             import cpu_torchvision  # noqa: F401 - the torchvision of PyPI imports beside a CPU torch only after it
@@ -369,11 +322,9 @@ def in_a_folder_of_its_own() -> int:
         )
 
 
-def rounds(
-    names: list[str], count: int, turns: int, epochs: int
-) -> dict[str, list[tuple[list[float], list[float]]]]:
+def rounds(names: list[str], count: int, turns: int, epochs: int) -> dict[str, list[Paired]]:
     """Of each contender and round: the seconds of the bare loop beside it, and its own, turn by turn."""
-    times: dict[str, list[tuple[list[float], list[float]]]] = {name: [] for name in names}
+    times: dict[str, list[Paired]] = {name: [] for name in names}
     for number in range(count):
         for name in names:
             print(f"\rround {number + 1} of {count}: {name:24}", end="", flush=True, file=sys.stderr)

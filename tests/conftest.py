@@ -24,6 +24,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell, where Ctrl-C is ignored; the processes that tests start would ignore it too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What decides how pytest, rich and typer print: the same output on a developer's terminal as under CI.
+SHAPES_OUTPUT = "CI BUILD_NUMBER GITHUB_ACTIONS COLUMNS LINES NO_COLOR FORCE_COLOR PY_COLORS PYTEST_ADDOPTS".split()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where there was no compiler the tests of the C core are skipped, saying so."""
@@ -109,7 +112,7 @@ def own_home(nothing_left_behind: None, tmp_path: Path, monkeypatch: pytest.Monk
     work = tmp_path / "work"
     work.mkdir()
     for name in list(os.environ):
-        if name.startswith("LUXMETER_") and name != "LUXMETER_CORE":
+        if (name.startswith("LUXMETER_") and name != "LUXMETER_CORE") or name in SHAPES_OUTPUT:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))

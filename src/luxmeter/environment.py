@@ -10,12 +10,32 @@ import platform
 import re
 import shlex
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 # Shown first wherever versions are shown; the rest of what is installed comes behind.
 MAIN_PACKAGES = ("luxmeter", "torch", "mindspore", "numpy", "pyarrow", "duckdb", "sqlalchemy", "onnxruntime")
+_MEASURED_PACKAGES = (
+    "torch",
+    "onnxruntime",
+    "mindspore",
+    "numpy",
+)  # whose versions change how fast things are
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is `a` where A was measured and `b` where B was."""
+
+    name: str
+    a: Any
+    b: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.a} and {self.b}"
 
 
 def versions(names: tuple[str, ...] = MAIN_PACKAGES) -> dict[str, str | None]:
@@ -109,6 +129,41 @@ def load() -> dict[str, Any]:
 def collect() -> dict[str, Any]:
     """The circumstances in one record, as a run keeps them."""
     return {"machine": machine(), "load": load(), "packages": installed(), "executable": sys.executable}
+
+
+def brief() -> dict[str, Any]:
+    """What a measurement's numbers hang on, known at once: for a record made at the beginning of something that is timed."""
+    torch = sys.modules.get("torch")  # asked for nothing that imports
+    threads = getattr(torch, "get_num_threads", None)
+    return {
+        "machine": {"processor": _processor(), "threads": os.cpu_count(), "python": sys.version.split()[0]},
+        "packages": {
+            name: str(getattr(sys.modules[name], "__version__", ""))
+            for name in ("torch", "mindspore")
+            if name in sys.modules
+        },
+        "torch_threads": threads() if callable(threads) else None,
+    }
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
+    """What of two records (`collect`, `brief`) changes how fast things are, and is not the same; nothing of what one does not tell."""
+    found = []
+    one, two = (said.get("machine") or {} for said in (a, b))
+    for word in ("processor", "cores", "threads", "memory_bytes", "system", "python"):
+        if word in one and word in two and one[word] != two[word]:
+            found.append(Difference(word, one[word], two[word]))
+    one, two = (said.get("packages") or {} for said in (a, b))
+    for package in _MEASURED_PACKAGES:
+        if one and two and one.get(package) != two.get(package):
+            found.append(Difference(package, one.get(package), two.get(package)))
+    for name, words in (("torch_threads", "threads of torch"),):
+        if None not in (a.get(name), b.get(name)) and a[name] != b[name]:
+            found.append(Difference(words, a[name], b[name]))
+    governors = [(said.get("load") or {}).get("governor") for said in (a, b)]
+    if None not in governors and governors[0] != governors[1]:
+        found.append(Difference("clock governor", *governors))
+    return found
 
 
 def _version(name: str) -> str | None:

@@ -137,6 +137,11 @@ class Pool:
             self._greet(worker)
             self._idle.append(worker)
 
+    def renew(self) -> None:
+        """End the workers that are idle: the next work is done in new processes."""
+        while self._idle:
+            self._idle.pop().kill()
+
     @property
     def pids(self) -> list[int]:
         """The process ids of the workers that are alive."""

@@ -69,10 +69,14 @@ class Option:
             return self.check.wanted
         if any(_fits(value, kind) for kind in self.types) or (self.read is not None and _is_text(value)):
             return ""
-        called = dict.fromkeys(
-            _CALLED.get(get_origin(k) or k, getattr(k, "__name__", str(k))) for k in self.types
-        )
-        return f"Give {' or '.join(called)}."
+        return f"Give {' or '.join(dict.fromkeys(name for kind in self.types for name in _called(kind)))}."
+
+
+def _called(kind: Any) -> list[str]:
+    """What a value of this type is to people; of a few values, these."""
+    if get_origin(kind) is Literal:
+        return [str(value) for value in get_args(kind)]
+    return [_CALLED.get(get_origin(kind) or kind, getattr(kind, "__name__", str(kind)))]
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -141,6 +145,12 @@ def _hints(options: type) -> dict[str, Any]:
             return get_type_hints(options, localns=absent)
         except NameError as error:  # imported for mypy alone: such a value is taken as it comes
             absent[str(error.name)] = Any
+
+
+def given_to(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what was given to several dataclasses together, that of one of them."""
+    known = declared(options)
+    return {name: value for name, value in given.items() if name in known}
 
 
 def checked_options(options: type[T], given: Mapping[str, Any], *, who: str, unknown: str, bad: str) -> T:

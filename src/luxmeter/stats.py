@@ -21,7 +21,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = Sequence[float] | NDArray[np.floating] | NDArray[np.integer]
 
 # Pairwise differences are n * m numbers; past this many values a side they are thinned to evenly spaced quantiles.
-_MOST_PAIRED = 1500
+_MOST_PAIRED = 250
 _EXACT_RANKS = 40  # up to here the null distribution of U is counted, above it is normal to four digits
 
 

@@ -84,7 +84,20 @@ _FOR_THE_REST = (
     ("torch.compiler.set_stance", "lux.analyze cannot count a model that torch.compile made"),
     ("torch.serialization.get_unsafe_globals_in_checkpoint", "a checkpoint is read once more to see that it is safe"),
     ("torch._lazy_clone", "a checkpoint copies the weights before it goes on"),
+    ("torch.nn.parallel.DistributedDataParallel._pre_forward", 'several processes train with parallel="none" alone'),
+    ("torch.nn.parallel.DistributedDataParallel._post_forward", 'several processes train with parallel="none" alone'),
+    ("torch.distributed.fsdp.FSDPModule._get_fsdp_state", 'there is no parallel="fsdp"'),
+    ("torch.distributed._broadcast_coalesced", 'there is no parallel="fsdp"'),
 )  # fmt: skip
+
+
+def torch_changed(what: str, name: str, next_step: str) -> UsageError:
+    """What is to be said where something stands on a name of torch's own, which this torch has not."""
+    return UsageError(
+        "torch-changed",
+        f"{what} cannot be with this torch ({version_of('torch') or 'of no version'}): it has no {name}.",
+        f"{next_step}; it works with torch {range_of_torch()}.",
+    )
 
 
 def lacking(*, trace_only: bool = False) -> list[tuple[str, str]]:

@@ -14,19 +14,24 @@ import numpy as np
 
 from luxmeter.errors import UsageError
 from luxmeter.stats import (
+    Floats,
     Interval,
     Values,
     cliffs_delta,
     false_discovery,
+    fewest_for_median,
     floats,
     hodges_lehmann,
     median_interval,
     paired_shift,
     paired_test,
     rank_test,
+    series_interval,
 )
 
 Call: TypeAlias = Literal["higher", "lower", "same", "unclear"]
+FEWEST_LOOKS = 8  # at one thing twice, from which on their spread is known well enough to be reckoned with
+_FEW_SESSIONS = 3  # that two results are: how far all moves together is hardly known
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,79 @@ class Comparison:
     cliffs_delta: float
     threshold: float
     more_samples: int
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Something that got worse beyond chance and noise: `change` as a share (None: it does not work any more), `why` in words."""
+
+    name: str
+    kind: str
+    change: float | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Wander:
+    """What looking again showed: how far the median of one thing moves from one look to the next, beyond what its times tell.
+
+    `each` is the relative spread (a standard deviation) of one look at one thing, `together` that of all things at once, which a
+    busy minute moves alike; `looks` is from how many pairs they are known, `freedom` how heavy their tails are (of Student's t).
+    """
+
+    each: float = 0.0
+    together: float = 0.0
+    looks: int = 0
+    freedom: float = 30.0
+
+    def drawn(self, things: int, draws: int, rng: np.random.Generator) -> Floats:
+        """Differences between two looks that may be had of so many things: one row a thing."""
+        alone = rng.standard_t(self.freedom, (things, draws)) * self.each * math.sqrt(2)
+        shared = rng.standard_t(_FEW_SESSIONS, draws) * self.together * math.sqrt(2)
+        return np.asarray(alone + shared[None, :], dtype=np.float64)
+
+
+def wander(sessions: Sequence[Sequence[tuple[Values, Values]]]) -> Wander | None:
+    """From pairs of looks at the same thing each, those of one session together; None if they are too few to tell how they spread.
+
+    The spread is what makes the gaps, each over all that is known to move it, as large as chance (Paule and Mandel, 1982): a
+    thing whose own times tell little says little here.
+    """
+    few = fewest_for_median()  # below which a median's error is not known
+    pairs = [
+        [(floats(a), floats(b)) for a, b in session if min(len(a), len(b)) >= few] for session in sessions
+    ]
+    if sum(map(len, pairs)) < FEWEST_LOOKS:
+        return None
+    moved = [
+        np.array([math.log(np.median(b) / np.median(a)) for a, b in session]) for session in pairs if session
+    ]
+    known = np.array([_log_error(a) ** 2 + _log_error(b) ** 2 for session in pairs for a, b in session])
+    gaps = np.concatenate(moved)
+    variance = _common_variance(gaps, known)
+    scaled = gaps / np.sqrt(np.maximum(variance + known, 1e-18))
+    heavy = float(np.mean((scaled - scaled.mean()) ** 4) / max(1e-18, float(scaled.var()) ** 2)) - 3
+    # The excess of a sample's fourth moment tells the tails' weight: 6 / (freedom - 4) of Student's t.
+    freedom = min(4 + 6 / max(heavy, 0.3), len(gaps) - 1)
+    shared = [max(0.0, float(np.median(m)) ** 2 - 1.57 * float(m.var()) / len(m)) for m in moved]
+    return Wander(math.sqrt(variance / 2), math.sqrt(float(np.mean(shared)) / 2), len(gaps), freedom)
+
+
+def _common_variance(gaps: Floats, known: Floats) -> float:
+    """v with sum(gaps**2 / (v + known)) = their number; 0 if what is known explains them."""
+
+    def excess(v: float) -> float:
+        return float(np.sum(gaps**2 / np.maximum(v + known, 1e-18))) - len(gaps)
+
+    low, high = 0.0, float(np.max(gaps**2)) + 1e-12
+    if excess(low) <= 0:
+        return 0.0
+    while excess(high) > 0:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high
 
 
 def noise_floor(repeats: Sequence[Values]) -> float:
@@ -96,17 +174,25 @@ def compare(
     alpha: float = 0.01,
     confidence: float = 0.95,
     paired: bool = False,
+    wander: Wander | None = None,
 ) -> Comparison:
     """Is B different from A, beyond chance (`alpha`) and beyond noise?
 
-    `noise` is a measured floor (`noise_floor`); without one the series' own `drift` is used. `smallest` is the
-    smallest relative difference that matters. "same" is claimed only if the whole interval lies inside that band.
+    `noise` is a measured floor (`noise_floor`); without one the series' own `drift` is used. `wander`, what looking again
+    showed, is part of chance. `smallest` is the smallest relative difference that matters. "same" is claimed only if the whole
+    interval lies inside that band.
     """
     x, y = floats(a), floats(b)
     shift = (
         paired_shift(x, y, confidence=confidence) if paired else hodges_lehmann(x, y, confidence=confidence)
     )
     p = paired_test(x, y) if paired else rank_test(x, y)
+    if wander is not None:
+        gap, spread = _gap_of_looks(x, y, wander)
+        p = max(p, _chance_of_looks(gap, spread, wander.freedom))
+        half = 1.96 * spread * float(np.median(y))  # at least as wide as looks are apart
+        low, high = min(shift.low, shift.estimate - half), max(shift.high, shift.estimate + half)
+        shift = replace(shift, low=low, high=high)
     scale = abs(float(np.median(x)))
     relative = _scaled(shift, scale)
     floor = max(drift(x), drift(y)) if noise is None else noise
@@ -126,10 +212,13 @@ def compare_many(
     share_of_errors: float = 0.01,
     confidence: float = 0.95,
     paired: bool = False,
+    wander: Wander | None = None,
 ) -> dict[str, Comparison]:
     """`compare` for each name, with p-values corrected for their number (Benjamini-Hochberg)."""
     found = {
-        name: compare(a, b, noise=noise, smallest=smallest, confidence=confidence, paired=paired)
+        name: compare(
+            a, b, noise=noise, smallest=smallest, confidence=confidence, paired=paired, wander=wander
+        )
         for name, (a, b) in pairs.items()
     }
     adjusted = false_discovery([c.p_value for c in found.values()])
@@ -137,6 +226,26 @@ def compare_many(
         name: _judged(replace(c, p_value=p), alpha=share_of_errors, paired=paired)
         for (name, c), p in zip(found.items(), adjusted, strict=True)
     }
+
+
+def _chance_of_looks(gap: float, spread: float, freedom: float) -> float:
+    """How likely two looks at one thing are so far apart: Student's t, with tails as heavy as theirs."""
+    from scipy.special import stdtr
+
+    if gap == 0:
+        return 1.0
+    return float(2 * stdtr(freedom, -abs(gap) / spread)) if spread else 0.0
+
+
+def _gap_of_looks(x: Floats, y: Floats, wander: Wander) -> tuple[float, float]:
+    gap = math.log(np.median(y) / np.median(x))
+    return gap, math.sqrt(2 * wander.each**2 + _log_error(x) ** 2 + _log_error(y) ** 2)
+
+
+def _log_error(x: Floats) -> float:
+    """The spread of the logarithm of a series' median, neighbouring times not taken for independent."""
+    interval = series_interval(x)
+    return (interval.high - interval.low) / (2 * 1.96 * interval.estimate) if interval.estimate > 0 else 0.0
 
 
 def _judged(c: Comparison, *, alpha: float, paired: bool) -> Comparison:

@@ -18,8 +18,8 @@ from luxmeter.signature import Signature, Word
 ONE_CORE = "calls are made up: no core records them"
 MS = 1_000_000
 Call = (
-    tuple[str, float, float] | tuple[str, float, float, str]
-)  # what, from, until (ms), the group that it names
+    tuple[str, float, float] | tuple[str, float, float, str | Signature]
+)  # what, from, until (ms), the group that it names, or all that it was given
 
 
 def recording(
@@ -27,9 +27,12 @@ def recording(
 ) -> Recording:
     """A trace in which each rank made these calls; `clocks`: a letter for each rank, whose machine it is on."""
     names = ["own", *dict.fromkeys(call[0] for calls in ranks.values() for call in calls)]
-    groups = ["", *dict.fromkeys(call[3] for calls in ranks.values() for call in calls if len(call) == 4)]
+    given: list[str | Signature] = [
+        "",
+        *dict.fromkeys(call[3] for calls in ranks.values() for call in calls if len(call) == 4),
+    ]
     rows = [
-        (process, names.index(call[0]), groups.index(call[3]) if len(call) == 4 else 0, call[1], call[2])
+        (process, names.index(call[0]), given.index(call[3]) if len(call) == 4 else 0, call[1], call[2])
         for process, calls in enumerate(ranks.values())
         for call in calls
     ]
@@ -51,12 +54,15 @@ def recording(
         )
         for i, rank in enumerate(ranks)
     ]  # fmt: skip
-    signatures = [SignatureNames(1, Signature((), (("group", Word("group", one)),))) for one in groups[1:]]
+    signatures = [
+        SignatureNames(1, Signature((), (("group", Word("group", one)),)) if isinstance(one, str) else one)
+        for one in given[1:]
+    ]
     return Recording(events, (), callables, (None, *signatures), tuple(processes))
 
 
 def _whole(name: str) -> str:
-    return name if "." in name else f"torch.distributed.{name}"
+    return name if name.startswith(("torch.", "Tensor.")) else f"torch.distributed.{name}"
 
 
 def waits(found: Stragglers) -> list[tuple[str, int, float]]:
@@ -206,3 +212,85 @@ def test_a_recording_of_one_rank() -> None:
     assert (one.n, one.ranks, both.ranks) == (6, [1], [0, 1])
     assert set(one.events["process"].tolist()) == {0} and one.processes[0].pid == 101
     assert both.process_names() == ["rank 0", "rank 1"] and one.process_names() == ["process 101"]
+
+
+ASYNC = Signature((), (("async_op", True),))
+NOT_WAITING = Signature(("a tensor", "sum", None, True))  # the same, by its place
+
+
+@pytest.mark.parametrize("how", [ASYNC, NOT_WAITING], ids=["by name", "by place"])
+def test_an_asynchronous_call_is_waited_for_in_wait(how: Signature) -> None:
+    calls: dict[int, list[Call]] = {0: [], 1: []}
+    for k in range(5):
+        at = 100 * k
+        # Rank 0 computes for 10 ms between its call and wait(): that time it has not lost.
+        calls[0] += [("all_reduce", at, at + 1, how), ("Work.wait", at + 11, at + 41)]
+        calls[1] += [("all_reduce", at + 40, at + 41, how), ("Work.wait", at + 41, at + 42)]
+    found = find_stragglers(recording(calls))
+    assert waits(found) == [("all_reduce", 1, 5 * 29)] and not found.notes
+    assert found.worst is not None and found.worst.rank == 1 and found.calls == 5
+
+
+def test_waits_belong_to_calls_in_their_order() -> None:
+    calls: dict[int, list[Call]] = {0: [], 1: []}
+    for k in range(5):
+        at = 100 * k
+        both: list[Call] = [("all_reduce", at, at + 1, ASYNC), ("broadcast", at + 1, at + 2, ASYNC)]
+        calls[0] += [*both, ("Work.wait", at + 2, at + 41), ("Work.wait", at + 41, at + 61)]
+        calls[1] += [("all_reduce", at + 40, at + 41, ASYNC), ("broadcast", at + 60, at + 61, ASYNC)]
+    assert waits(find_stragglers(recording(calls))) == [("all_reduce", 1, 5 * 38), ("broadcast", 1, 5 * 19)]
+
+
+def test_a_wait_that_returned_at_once_blames_nobody() -> None:
+    """Whatever call it is taken to belong to: no more is counted than it took."""
+    calls: dict[int, list[Call]] = {
+        0: [("all_reduce", 0, 1, ASYNC), ("Work.wait", 2, 3), ("Work.wait", 3, 4), ("Work.wait", 4, 5)],
+        1: [("all_reduce", 1, 2, ASYNC)],
+    }
+    calls[0] += [("all_reduce", 100 * k, 100 * k + 1, ASYNC) for k in range(1, 5)]  # nobody waits for these
+    calls[1] += [("all_reduce", 100 * k + 50, 100 * k + 51, ASYNC) for k in range(1, 5)]
+    assert waits(find_stragglers(recording(calls))) == []
+
+
+def message(other: int | None, **more: Any) -> Signature:
+    return Signature(("a tensor", other) if other is not None else ("a tensor",), tuple(more.items()))
+
+
+def test_who_receives_waits_for_who_sends_and_the_other_way_round() -> None:
+    calls: dict[int, list[Call]] = {0: [], 1: [], 2: []}
+    for k in range(5):
+        at = 100 * k
+        calls[0] += [("recv", at, at + 41, message(1)), ("send", at + 41, at + 42, message(2))]
+        calls[1] += [("send", at + 40, at + 41, message(0))]
+        calls[2] += [("recv", at + 61, at + 62, message(0))]  # 19 ms behind: what was sent had gone already
+    calls[0] += [("send", 500 + 100 * k, 530 + 100 * k, message(1, tag=3)) for k in range(5)]  # not buffered
+    calls[1] += [("recv", 529 + 100 * k, 530 + 100 * k, message(None, src=0, tag=3)) for k in range(5)]
+    found = find_stragglers(recording(calls))
+    assert waits(found) == [("send/recv", 1, 5 * 40 + 5 * 29)], "both ways of a pair are one row"
+    assert found.collectives[0].group == (0, 1) and found.collectives[0].calls == 10
+
+
+def test_messages_of_a_batch_are_waited_for_in_wait() -> None:
+    calls: dict[int, list[Call]] = {0: [], 1: []}
+    for k in range(5):
+        for rank, late in ((0, 0), (1, 50)):
+            at, other = 100 * k + late, 1 - rank
+            all_of_them = {"group": Word("group", "0,1"), "tag": 0}
+            calls[rank] += [
+                ("isend", at, at + 1, message(None, group_dst=other, **all_of_them)),
+                ("irecv", at + 1, at + 2, message(None, group_src=other, **all_of_them)),
+                ("Work.wait", at + 2, 100 * k + 54),
+                ("Work.wait", 100 * k + 54, 100 * k + 55),
+            ]
+    found = find_stragglers(recording(calls))
+    assert waits(found) == [("send/recv", 1, 5 * 49)]  # its irecv, of what rank 0 sends, came at 51
+    assert found.worst is not None and found.worst.rank == 1
+
+
+def test_a_message_from_whoever_sends_first_is_left_out() -> None:
+    calls: dict[int, list[Call]] = {
+        0: [("recv", 100 * k, 100 * k + 41, message(None)) for k in range(5)],
+        1: [("send", 100 * k + 40, 100 * k + 41, message(0)) for k in range(5)],
+    }
+    found = find_stragglers(recording(calls))
+    assert waits(found) == [] and "5 messages left out: from or to whom" in found.notes[0]

@@ -129,7 +129,7 @@ def check_wheel(wheel: Path, source: Path) -> None:
         if path.is_file() and path.suffix not in (".c", ".so", ".pyc")
     }
     shipped = {name for name in names if ".dist-info/" not in name}
-    assert shipped == wanted | {core, "luxmeter_startup.pth"}
+    assert shipped == wanted | {core, "luxmeter_startup.pth", "pytest_luxmeter.py"}
     assert {"luxmeter/py.typed", "luxmeter/calls/core/_core.pyi", "luxmeter/render/page.css"} <= shipped
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert b".debug_info" not in compiled and b".symtab" not in compiled, "the core is not stripped"

@@ -294,6 +294,7 @@ COMMANDS: list[tuple[str, str]] = [
     ("trace plain.py", "needs-torch"),
     ("trace --coverage", "needs-torch"),
     ("bench ops.jsonl", "needs-torch"),
+    ("check opinfo", "needs-torch"),
     ("model nets:net --input 1,3", "needs-torch"),
     ("zen SuperConvK3BNRELU(3,8,1,1)", "needs-torch"),
     ("search", "needs-torch"),

@@ -33,7 +33,13 @@ CASES: dict[str, list[str]] = {
     "diff-traces": ["diff trace-a trace-b", "diff trace-a trace-b --all --top 5 --by signature", "diff trace-a trained --by module",
                     "diff trace-a trace-a", "diff trained trained --what traces"],
     "diff-traces-json": ["diff trace-a trace-b --json"],
-    "diff-bench": ["diff bench-a.json bench-b.json", "diff bench-a.json bench-b.json --all", "diff bench-a.json bench-b.json --json"],
+    "diff-bench": ["diff bench-a.json bench-b.json", "diff bench-a.json bench-b.json --all", "diff bench-a.json bench-b.json --json",
+                   "diff bench-a.json bench-b.json bench-a.json --all", "diff bench-a.json bench-b.json --fail-on-regression=10%",
+                   "diff bench-b.json bench-a.json --fail-on-regression", "diff bench-a.json trace-a", "diff trace-a trace-a --fail-on-regression",
+                   "diff trace-a trace-b --fail-on-regression=50% --top 1"],
+    "show-check": ["show check-b.json", "show check-a.json", "show check-b.json --json"],
+    "diff-check": ["diff check-a.json check-b.json", "diff check-b.json check-a.json", "diff check-a.json check-b.json --json",
+                   "diff check-a.json bench-a.json", "diff check-a.json check-b.json --fail-on-regression"],
     "code": ["code base0", "code base0 train.py", "code changed --changes", "code base0 --json", "code trained", "code net-eval --json",
              "code base0 --all", "code base0 nothing.py"],
     "repeats": ["repeats", "repeats 'name = parabola' -m loss", "repeats 'name = parabola' -m acc --baseline 4cc8c --of max",
@@ -96,7 +102,7 @@ CASES: dict[str, list[str]] = {
     # -- what goes wrong ----------------------------------------------------------------------------------------------
     "errors": ["--version", "show nothing", "show nowhere/at-all", "runs 'parm.lr > 1'", "runs --state x", "runs -p lr", "runs --sort speed",
                "diff base0 nothing", "diff base0 base1 --what x", "repeats 'name = nothing'", "plot base0 -m nothing", "ops nothing",
-               "bench nothing.jsonl", "model net.py:nothing -i 1,3,8,8", "zen Nothing(1)", "search", "run", "run nothing.py", "trace",
+               "bench nothing.jsonl", "check opinof", "check nothing.py", "check ops.jsonl --rounds 0", "check ops.jsonl -o rows.txt", "model net.py:nothing -i 1,3,8,8", "zen Nothing(1)", "search", "run", "run nothing.py", "trace",
                "trace nothing.py", "trace --from nothing", "reproduce nothing", "rerun nothing", "rollback nothing", "export nothing",
                "plot --images x", "trace --from trace-a --by x", "code killed nothing.py", "no-such-verb"],
 }  # fmt: skip

@@ -32,6 +32,11 @@ _PROCESS = {
     "started": 1.0,
 }
 _KEPT_PACKAGES = ("luxmeter", "torch", "numpy")
+_FAULT = """import torch
+
+right = torch.relu
+torch.relu = lambda x: right(x) * 1.001 if x.dtype is torch.float32 else right(x)
+"""
 
 
 def _environment() -> dict[str, str]:
@@ -101,7 +106,16 @@ def _make_files() -> None:
     _luxmeter("ops", "trace-a", "-o", "ops.jsonl")
     for name in ("bench-a.json", "bench-b.json"):
         _luxmeter("bench", "ops.jsonl", "--top", "3", "--scale", "batch=1,2", "--budget-s", "6", "-o", name)
+    _make_checks()
     _luxmeter("export", "base0", "-o", "base0.tar.gz")
+
+
+def _make_checks() -> None:
+    """The operators checked as they are, and with a fault in one of them."""
+    (PROJECT / "fault.py").write_text(_FAULT)
+    _luxmeter("check", "ops.jsonl", "--workers", "1", "-o", "check-a.json")
+    how = ("--workers", "1", "--rounds", "2", "--shrink", "--setup", "fault.py", "--no-including-success")
+    _luxmeter("check", "ops.jsonl", *how, "-o", "check-b.json", code=1)
 
 
 def _scrub(folder: Path) -> None:
@@ -118,7 +132,7 @@ def _scrub(folder: Path) -> None:
             packages = {name: said["packages"][name] for name in _KEPT_PACKAGES}
             variables = {"OMP_NUM_THREADS": said["variables"]["OMP_NUM_THREADS"]}
             _change(path, {"machine": _MACHINE, "load": _LOAD, "packages": packages, "variables": variables})
-        elif path.name.startswith("bench-"):
+        elif path.name.startswith(("bench-", "check-")):
             said = json.loads(path.read_text())["environment"]
             packages = {name: said["packages"][name] for name in _KEPT_PACKAGES}
             _change(path, {"environment": {**said, "machine": _MACHINE, "load": _LOAD, "packages": packages}})
@@ -152,7 +166,7 @@ def main() -> None:
     left_out = shutil.ignore_patterns("index", ".gitignore", "*.lock", "__pycache__")
     shutil.copytree(LAB, INPUTS / "lab", ignore=left_out)
     for path in PROJECT.iterdir():
-        if path.name.startswith(("trace-", "ops", "bench-", "base0")):
+        if path.name.startswith(("trace-", "ops", "bench-", "check-", "base0")):
             (shutil.copytree if path.is_dir() else shutil.copy2)(path, INPUTS / path.name)
     _scrub(INPUTS)
     _slow_down(INPUTS / "bench-a.json", "")

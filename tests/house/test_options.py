@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import pytest
 import typer
@@ -16,11 +16,12 @@ from luxmeter.calls.options import TraceOptions, TraceSettings
 from luxmeter.errors import UsageError
 from luxmeter.experiment.options import ExperimentOptions, ExperimentSettings, RerunOptions
 from luxmeter.experiment.reproduce.rerun import start_rerun
+from luxmeter.operators.checks.options import CheckOptions, CheckSettings
 from luxmeter.operators.mini import bench_model
 from luxmeter.operators.options import BenchOptions, BenchSettings
 from luxmeter.options import at_least, checked_options, declared, option
 from luxmeter.train.options import TrainerOptions, TrainerSettings
-from luxmeter.train.queue.options import SweepOptions
+from luxmeter.train.queue.options import JobOptions, SweepOptions, WorkerOptions
 from luxmeter.view.cli import build_app
 from luxmeter.view.notebook import BY, _options, load_ipython_extension
 from luxmeter.view.startup import Request, read_request
@@ -30,12 +31,13 @@ TWINS = {
     TraceOptions: TraceSettings,
     ExperimentOptions: ExperimentSettings,
     BenchOptions: BenchSettings,
+    CheckOptions: CheckSettings,
     TrainerOptions: TrainerSettings,
 }
-COMMANDS = {
-    "trace": Request, "run": ExperimentOptions, "bench": BenchOptions, "rerun": RerunOptions, "reproduce": RerunOptions,
-    "sweep": SweepOptions,
-}  # fmt: skip
+COMMANDS = [
+    ("trace", Request), ("run", ExperimentOptions), ("bench", BenchOptions), ("check", CheckOptions), ("rerun", RerunOptions), ("reproduce", RerunOptions),
+    ("queue add", JobOptions), ("queue work", WorkerOptions), ("sweep", SweepOptions), ("sweep", JobOptions), ("sweep", WorkerOptions),
+]  # fmt: skip
 
 
 def faults_of_twin(options: type, settings: type) -> list[str]:
@@ -79,7 +81,7 @@ def faults_of_command(parameters: Iterable[Any], options: type) -> list[str]:
         if parameter.opts[-1] not in (
             f"--{said.name}".replace("_", "-"),
             f"--{said.name[:-1]}",
-            f"--no-{said.name}",
+            f"--no-{said.name}".replace("_", "-"),
         ):
             faults.append(f"{parameter.opts} is {said.name} in Python")
         if said.help.lower()[:-1] not in parameter.help.lower():
@@ -90,14 +92,16 @@ def faults_of_command(parameters: Iterable[Any], options: type) -> list[str]:
     return faults
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_has_the_declared_options(name: str) -> None:
-    command = typer.main.get_command(build_app()).commands[name]  # type: ignore[attr-defined]
-    assert faults_of_command(command.params, COMMANDS[name]) == []
-    taken = {parameter.name for parameter in command.params} & set(declared(COMMANDS[name]))
-    assert len(taken) >= (4 if COMMANDS[name] is RerunOptions else 7)
+@pytest.mark.parametrize(("name", "options"), COMMANDS)
+def test_a_command_has_the_declared_options(name: str, options: type) -> None:
+    command: Any = typer.main.get_command(build_app())
+    for word in name.split():
+        command = command.commands[word]
+    assert faults_of_command(command.params, options) == []
+    taken = {parameter.name for parameter in command.params} & set(declared(options))
+    assert len(taken) >= {RerunOptions: 4, WorkerOptions: 2}.get(options, 7)
     own = set(inspect.signature(inspect.unwrap(command.callback)).parameters)
-    assert not own & set(declared(COMMANDS[name])), "an option is declared a second time"
+    assert not own & set(declared(options)), "an option is declared a second time"
 
 
 def test_a_planted_difference_of_a_command_is_found() -> None:
@@ -159,6 +163,7 @@ def undocumented(options: Mapping[str, Any], page: str, form: str) -> list[str]:
 def test_the_pages_name_every_option() -> None:
     assert undocumented(declared(TraceOptions), "tracing.md", r"`{name}=") == []
     assert undocumented(declared(BenchOptions), "benchmarking-operators.md", r"`{name}\b") == []
+    assert undocumented(declared(CheckOptions), "check.md", r"`{name}\b") == []
     assert undocumented(declared(ExperimentOptions), "experiments.md", r"\b{name}=") == []
     assert undocumented(declared(TrainerOptions), "trainer.md", r"`{name}=") == []
     assert undocumented({"no_such_option": 0}, "tracing.md", r"`{name}=") == ["no_such_option"]
@@ -178,17 +183,19 @@ class Made:
     flag: bool = option(False, "A flag.")
     count: int = option(1, "A number.", check=at_least(1))
     texts: tuple[str, ...] = option((), "Texts.", read=lambda given: tuple(given.split(",")))
+    mode: Literal["min", "max"] | None = option(None, "One of a few.")
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"flga": True}, "no option 'flga'. Did you mean 'flag'?"),
-        ({"other": 1}, "It knows flag, count, texts."),
+        ({"other": 1}, "It knows flag, count, texts, mode."),
         ({"flag": 3}, "cannot use flag=3. Give true or false."),
         ({"count": 0}, "cannot use count=0. Give 1 or more."),
         ({"count": 1.5}, "cannot use count=1.5. Give a whole number."),
         ({"count": True}, "cannot use count=True"),
+        ({"mode": "best"}, "cannot use mode='best'. Give min or max or none."),
     ],
 )
 def test_what_is_refused(given: dict[str, Any], said: str) -> None:

@@ -26,10 +26,12 @@ TYPES_FROM_THE_RIGHT = {
     ("luxmeter.store.results", "luxmeter.model.SearchResult"),
     ("luxmeter.store.results", "luxmeter.model.ZenScore"),
     ("luxmeter.store.results", "luxmeter.operators.BenchResult"),
+    ("luxmeter.store.results", "luxmeter.operators.CheckResult"),
     ("luxmeter.store.results", "luxmeter.operators.Operators"),
     ("luxmeter.store.run", "luxmeter.calls.TraceResult"),
     ("luxmeter.store.run", "luxmeter.model.ModelCost"),
     ("luxmeter.store.run", "luxmeter.operators.BenchResult"),
+    ("luxmeter.store.run", "luxmeter.operators.CheckResult"),
     ("luxmeter.store.run", "luxmeter.operators.Operators"),
     ("luxmeter.store.run", "luxmeter.train.Answer"),
     ("luxmeter.store.results", "luxmeter.train.Evaluation"),
@@ -213,7 +215,7 @@ def test_users_come_through_the_doors() -> None:
 
 def test_the_walks_name_files_that_are_there() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-it-works.md").read_text(encoding="utf-8")
-    walks = page.partition("## Five walks")[2].partition("\n## ")[0].strip().split("\n\n")[1:]
+    walks = page.partition("## Six walks")[2].partition("\n## ")[0].strip().split("\n\n")[1:]
     named = [re.findall(r"`([a-z_/]+(?:\.py|\.c|/))`", walk) for walk in walks]
-    assert len(walks) == 5 and all(len(files) >= 9 for files in named)
+    assert len(walks) == 6 and all(len(files) >= 9 for files in named)
     assert [file for files in named for file in files if not (SOURCE / file).exists()] == []

@@ -15,22 +15,6 @@ from luxmeter.train import open_queue
 
 LIMIT_S = 180  # for a machine that is busy
 
-# Each job holds a lock while it runs: who finds it held runs beside itself. It goes on until there is a file `go`.
-LOCKED = """
-import fcntl, os, sys, time
-number, folder = sys.argv[1], sys.argv[2]
-lock = open(f"{folder}/{number}.lock", "w")
-note = os.open(f"{folder}/noted", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-try:
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    os.write(note, f"twice {number}\\n".encode())
-os.write(note, f"began {number}\\n".encode())
-while not os.path.exists(f"{folder}/go"):
-    time.sleep(0.05)
-os.write(note, f"ended {number}\\n".encode())
-"""
-
 
 def luxmeter(*words: object, expected: int | None = 0) -> subprocess.CompletedProcess[str]:
     """Run a command of ours to its end."""
@@ -61,12 +45,6 @@ def until(holds: Callable[[], object], what: str) -> None:
     while not holds():
         assert time.monotonic() < end, f"{what} did not come about"
         time.sleep(0.1)
-
-
-def noted(folder: Path) -> list[str]:
-    """What jobs wrote down, in order."""
-    file = folder / "noted"
-    return file.read_text().splitlines() if file.is_file() else []
 
 
 @contextmanager

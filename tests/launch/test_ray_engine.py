@@ -15,10 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from queued import LIMIT_S, LOCKED, jobs, luxmeter, noted, states, until, worker
+from queued import LIMIT_S, jobs, luxmeter, states, until, worker
 from slurm_cluster import MARK
 
 from conftest import marked
+from locked_jobs import LOCKED, noted
 from luxmeter import scratch
 from luxmeter.store import Run
 

@@ -9,9 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from queued import LIMIT_S, LOCKED, jobs, luxmeter, noted, states, until, worker
+from queued import LIMIT_S, jobs, luxmeter, states, until, worker
 from slurm_cluster import SlurmCluster
 
+from locked_jobs import LOCKED, noted
 from luxmeter.store import Run
 
 pytestmark = [pytest.mark.launch, pytest.mark.usefixtures("slurm")]

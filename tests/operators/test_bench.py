@@ -245,7 +245,7 @@ def test_damaged_benchmarks(tmp_path: Path) -> None:
     for text in (
         "{",
         json.dumps({"what": "x", "version": 1}),
-        json.dumps({"what": "luxmeter benchmark", "version": 9}),
+        json.dumps({"what": "luxmeter benchmark", "version": 1}),
     ):
         path.write_text(text)
         with pytest.raises(UsageError, match="benchmark-damaged"):

@@ -44,6 +44,12 @@ class Made:
     def versions(self) -> dict[str, Any]:
         return {}
 
+    def renew(self) -> None:
+        self.now += 1.0
+
+    def start(self) -> None:
+        pass
+
     def run(self, work: str, args: dict[str, Any], *, timeout_s: float) -> Outcome:
         taken = args["budget_s"] + self._prepare_s[args["backend"]]
         self.now += taken

@@ -19,9 +19,10 @@ class Broken(lux.Trainer):
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
         self.optim = torch.optim.Adam(self.model.parameters(), lr=0.01)
         self.seen: list[float] = []
-        self.regist_databundler(
-            train=lux.DataLoader(torch.arange(48.0).reshape(12, 4), batch_size=2, shuffle=True)
-        )
+        data = torch.arange(48.0).reshape(12, 4)
+        if params.kind == "data":
+            data[7, 1] = torch.nan
+        self.regist_databundler(train=lux.DataLoader(data, batch_size=2, shuffle=True))
 
     def train_batch(
         self, eidx: int, idx: int, global_step: int, batch_data: Any, params: Any, device: Any

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -63,8 +64,15 @@ def own_names() -> Iterator[None]:
     for one, (things, offered) in zip(every, before, strict=True):
         one._things, one._offered = things, offered
     for name in set(sys.modules) - modules:
-        if not name.startswith(("luxmeter", "torch", "numpy")):
+        if not name.startswith("luxmeter") and not _is_installed(sys.modules[name]):
             del sys.modules[name]
     plugins._loaded.clear()
     plugins._loaded.update(loaded)
     sys.path[:] = path
+
+
+def _is_installed(module: ModuleType) -> bool:
+    """Whether a module is a package's or Python's own: half of a package that is imported anew does not fit the other half."""
+    places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+    known = [place for place in places if place]
+    return not known or any(Path(known[0]).is_relative_to(root) for root in (sys.prefix, sys.base_prefix))

@@ -14,7 +14,8 @@ from small_training import Noisy, Small
 from torch import nn
 
 import luxmeter as lux
-from luxmeter.errors import CheckpointError, UsageError
+from luxmeter.errors import CheckpointError, LuxmeterWarning, UsageError
+from luxmeter.train import NaNGuard
 from luxmeter.train.failure import users_frames
 
 
@@ -205,7 +206,9 @@ def test_checkpoints_that_are_none() -> None:
 
     more = More({"epoch": 1}, quiet=True)
     more.initial_exp("./two")
-    with pytest.raises(UsageError, match="holds no part 'second'"):
+    with pytest.raises(
+        CheckpointError, match=r"holds no second \(Linear\), which More has; it holds model, optim\."
+    ):
         more.load_checkpoint(trainer.saver.find_checkpoints()[-1])
 
 
@@ -278,6 +281,50 @@ def test_a_with_block_that_fails() -> None:
     with pytest.raises(KeyError) as told, Fails({"epoch": 1}, quiet=True) as trainer:
         trainer.train()
     assert sum("The whole traceback" in note for note in told.value.__notes__) == 1  # said once
+
+
+def test_what_is_refused_before_a_training_shows_the_users_line_alone() -> None:
+    class Fails(Small):
+        def initial_trainer(self, params: Any) -> None:
+            raise KeyError("here")
+
+    for call in (
+        lambda: Small({}, acumulate=2),  # type: ignore[call-arg]
+        lambda: Small({"device": "gpu0"}),
+        lambda: Small({"device": "cuda:99"}),
+        lambda: Small({}, quiet=True).train(epochs=0),
+        lambda: Small({}, quiet=True).evaluate("evl"),
+        lambda: Small({}, quiet=True).train(resume="absent.ckpt"),
+        lambda: Fails({}, quiet=True).initial_exp(),
+        lambda: Fails({}, quiet=True).train(),
+    ):
+        with pytest.raises((UsageError, CheckpointError, KeyError)) as caught:
+            call()
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "src/luxmeter" not in shown and "site-packages" not in shown
+    with pytest.raises(UsageError) as whole:
+        Small({}, acumulate=2, full_traceback=True)  # type: ignore[call-arg]
+    assert "src/luxmeter/options.py" in "".join(traceback.format_exception(whole.value))
+
+
+def test_a_loss_that_is_only_a_number() -> None:
+    class Numbers(Small):
+        def train_batch(self, *given: Any) -> Any:
+            return super().train_batch(*given).item()
+
+    trainer = Numbers({"epoch": 1}, quiet=True, checkpoint=False)
+    NaNGuard().hook(trainer)
+    with pytest.warns(LuxmeterWarning, match="In a whole epoch Numbers.train_batch made no step"):
+        trainer.train()
+    trainer.close()
+    assert trainer.metric("train/loss") == pytest.approx(sum(trainer.losses) / 6)
+    assert len(trainer.run.metric("train/loss")) == 6
+
+    class Again(Numbers):
+        pass
+
+    _, said = failing(Again, clip_norm=1.0)
+    assert "The loss of Again.train_batch is a float, not a tensor." in said
 
 
 def test_frames_of_an_installed_project_are_the_users(tmp_path: Path) -> None:

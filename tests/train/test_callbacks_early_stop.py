@@ -104,7 +104,7 @@ def test_a_resumed_training_goes_on_counting() -> None:
     one.close()
     for patience, step, reason in (
         (3, 24, "in epoch 4"),
-        (3, 24, "in epoch 5, step 24"),
+        (3, 24, "in epoch 4, step 24"),
         (5, 36, "in epoch 6"),
     ):
         stop = EarlyStop("eval/acc", "max", patience=patience)

@@ -19,7 +19,7 @@ from small_training import Small, same, weights
 import luxmeter as lux
 from luxmeter.errors import CheckpointError, LuxmeterError, UsageError
 from luxmeter.train import FailedStep, NaNGuard
-from luxmeter.train.nan_origin import StopAtNaN
+from luxmeter.train.nan_origin import StopAtNaN, check_given
 
 pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
 
@@ -130,6 +130,26 @@ def test_gradients_before_they_are_applied() -> None:
     assert error.what == "The norm of the gradients of step 8 (epoch 2, batch 2) is nan."
     trainer, folder, _ = failed(NaNGuard(gradients=True), "backward", steps_itself=True)
     assert FailedStep(folder).record["is_exact"]  # it was stopped before its step
+
+
+@pytest.mark.parametrize("words", [(), ("--from-checkpoint",)])
+def test_a_nan_that_is_in_the_batch(words: tuple[str, ...]) -> None:
+    _, folder, error = failed(NaNGuard(exact=True), kind="data")
+    assert re.search(r"loss of step \d+ .* is nan", error.what)
+    caught = replayed(folder, *words)
+    assert "The batch itself holds nan: 1 of the 8 values of its tensor 0, (2, 4) float32." in str(
+        caught.value
+    )
+    assert not lines_of(caught), "the step was begun"
+
+
+def test_a_nan_that_is_in_the_weights() -> None:
+    model = torch.nn.Linear(2, 2)
+    check_given([torch.full((2,), -math.inf)], {"model": model})  # a mask
+    with torch.no_grad():
+        model.bias[1] = math.inf
+    with pytest.raises(LuxmeterError, match=r"model\.bias holds values that are not finite before the step"):
+        check_given([], {"model": model})
 
 
 def test_what_is_infinite() -> None:
@@ -247,6 +267,25 @@ def test_classes_of_scripts_and_of_functions(tmp_path: Path) -> None:
         sys.modules.pop("replayed_its_own", None)
     with pytest.raises(UsageError, match="There is no file"):
         step.class_of(str(tmp_path / "gone.py"), "A")
+
+
+def test_a_script_that_trains_without_a_main_guard(tmp_path: Path) -> None:
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "from broken_training import Broken\n"
+        "class Mine(Broken):\n    pass\n"
+        "trainer = Mine({'epoch': 1, 'kind': 'forward'}, quiet=True)\n"
+        "trainer.initial_exp('unguarded')\ntrainer.train()\n"
+    )
+    _, folder, _ = failed(NaNGuard())
+    step, before = FailedStep(folder), len(lux.runs())
+    assert step.class_of(str(script), "Mine").__qualname__ == "Mine"
+    assert len(lux.runs()) == before  # it was left where it would begin one
+    sound = Broken({"epoch": 1, "kind": "forward"}, quiet=True)
+    sound.train()
+    assert sound.run.state == "running"  # and others are not
+    sound.close()
+    sys.modules.pop("replayed_unguarded", None)
 
 
 def test_where_a_nan_arises() -> None:

@@ -17,8 +17,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHANGING = [
     (r"\d\d:\d\d:\d\d INFO", "HH:MM:SS INFO"),
     (r"\d+:\d\d:\d\d", "H:MM:SS"),
-    (r"\b[0-9a-hjkmnp-tv-z]{5}(-\d{8}-\d{6})?(?= (finished|again)|:|\s+(epoch|name|train)| is\b| and\b|$)", "ID"),
-    (r"(finished in|passed in) [\d.]+ ?m?s", r"\1 T"),
+    (r"\b[0-9a-hjkmnp-tv-z]{5}(-\d{8}-\d{6})?(?= (finished|failed|again)|:|\s+(epoch|name|train)| is\b| and\b|$)", "ID"),
+    (r"((?:finished|failed|passed) in) [\d.]+ ?m?s", r"\1 T"),
     (r"memory: \d+", "memory: N"),
     (r"(\w+: )\d+\.\d+(e[+-]\d+)?", r"\1F"),
     (r"((train|eval)/\w+ )[\d.]+( -> [\d.]+ \([+-][\d.]+%\))?", r"\1F"),

@@ -131,7 +131,7 @@ def test_a_handler_of_the_programs_own_decides_for_itself() -> None:
 
 def test_in_an_evaluation_alone() -> None:
     trainer = Pressed({"epoch": 1}, quiet=True)
-    Pressed.where = ("eval", 1, 1)
+    Pressed.where = ("eval", 0, 1)
     try:
         with pytest.raises(KeyboardInterrupt):
             trainer.eval()

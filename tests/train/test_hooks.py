@@ -11,7 +11,7 @@ from small_training import Small
 
 import luxmeter as lux
 from luxmeter.errors import UsageError
-from luxmeter.train import EvalCallback, LoggerCallback, ModelCheckpoint, Optimization
+from luxmeter.train import EarlyStop, EvalCallback, LoggerCallback, ModelCheckpoint, NaNGuard, Optimization
 from luxmeter.train.callbacks.callback import HOOKS, Callbacks
 from luxmeter.train.position import Position
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_hooked() -> None:
     ):
         with pytest.raises(UsageError, match=told):
             callbacks.add(callback, **settings)
-    assert len(callbacks) == 1 and str(Callbacks()) == "no callbacks"
+    assert len(callbacks) == 1 and str(Callbacks()).startswith("no callbacks yet")
 
 
 class Breaks(lux.Callback):
@@ -212,6 +212,68 @@ def test_an_error_names_its_callback_and_the_users_frames(hook: str) -> None:
     assert run.state == "failed" and "src/luxmeter/train" in whole and "self.deeper()" in whole
     assert f"The whole traceback: {run.folder / 'files' / 'traceback.txt'}" in shown
     assert run.error is not None and "in a callback" in run.error
+
+
+@pytest.mark.parametrize(
+    ("callback", "named"),
+    [
+        (EarlyStop("eval/acx", "max"), "EarlyStop.after_eval"),
+        (ModelCheckpoint("eval/acx", "max"), "ModelCheckpoint.after_eval"),
+        (ModelCheckpoint("test/acx"), "ModelCheckpoint.after_test"),
+        (EarlyStop("test/acc"), "EarlyStop.before_train"),
+        (NaNGuard("los"), "NaNGuard.after_batch"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_an_error_of_our_own_callbacks_is_a_message(callback: Any, named: str) -> None:
+    class Watched(Small):
+        def initial_callback(self) -> None:
+            EvalCallback(1, 1).hook(self)
+            callback.hook(self)
+
+        def initial_trainer(self, params: Any) -> None:
+            super().initial_trainer(params)
+            if named == "EarlyStop.before_train":
+                self.data.register({"test": None})
+
+        def train_batch(self, *given: Any) -> Any:
+            return {"loss": super().train_batch(*given)}
+
+    trainer = Watched({"epoch": 1}, quiet=True)
+    with pytest.raises(UsageError) as caught:
+        trainer.train()
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert [frame.filename for frame in frames] == [__file__]  # trainer.train() above
+    assert f"It came from the callback {named}." in caught.value.__notes__
+    assert named.partition(".")[0] in str(caught.value)
+    assert "src/luxmeter/train" in (trainer.run.folder / "files" / "traceback.txt").read_text()
+
+
+def test_what_an_error_of_ours_came_of_is_short_too() -> None:
+    class Named(Small):
+        def eval_batch(self, *_: Any) -> Any:
+            return {"acc": "good"}
+
+    trainer = Named({"epoch": 1}, quiet=True)
+    EarlyStop("eval/acc").hook(trainer)
+    with pytest.raises(UsageError, match=r"watches 'eval/acc', which is 'good'") as caught:
+        trainer.train()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "ValueError: could not convert" in shown and "src/luxmeter" not in shown
+
+
+def test_an_error_of_torch_in_our_callback_says_where_it_is_told() -> None:
+    class Again(Short):
+        def train_batch(self, *given: Any) -> Any:
+            self.kept = getattr(self, "kept", None) or super().train_batch(*given)
+            return self.kept
+
+    trainer = Again({"epoch": 1}, quiet=True)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time") as caught:
+        trainer.train()
+    assert len(traceback.extract_tb(caught.value.__traceback__)) == 1
+    assert "It came from the callback Optimization.after_batch." in caught.value.__notes__
+    assert any(note.startswith("The whole traceback: ") for note in caught.value.__notes__)
 
 
 def test_an_error_of_the_trainer_blames_no_callback() -> None:

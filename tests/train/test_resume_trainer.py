@@ -146,15 +146,21 @@ def test_schedules_and_early_ends() -> None:
         assert same(weights(stopped_at(step, Scheduled, {})), weights(uninterrupted(Scheduled, {}))), step
 
 
-def test_torchs_scheduler_at_an_epochs_end(recwarn: pytest.WarningsRecorder) -> None:
+@pytest.mark.parametrize("options", [{"schedule": "epoch"}, {}], ids=["by an option", "by hand"])
+def test_torchs_scheduler_at_an_epochs_end(options: Any, recwarn: pytest.WarningsRecorder) -> None:
     """The optimizer's steps were those of another process: torch need not miss them."""
+
+    class ByHand(lux.Callback):
+        def after_epoch(self, trainer: Any, meter: Any) -> None:
+            trainer.scheduler.step()
 
     class Steps(Small):
         def initial_trainer(self, params: Any) -> None:
             super().initial_trainer(params)
             self.scheduler = torch.optim.lr_scheduler.StepLR(self.optim, 1, gamma=0.5)
+            if not options:
+                ByHand().hook(self)
 
-    options: dict[str, Any] = {"schedule": "epoch"}
     assert same(weights(stopped_at(6, Steps, options)), weights(uninterrupted(Steps, options)))
     assert not [str(one.message) for one in recwarn if "lr_scheduler" in str(one.message)]
 

@@ -63,6 +63,26 @@ def apart(nap: Callable[[bool], None]) -> None:
         dist.all_reduce(weight.grad)
 
 
+def asynchronous(nap: Callable[[bool], None]) -> None:
+    for _ in range(STEPS):
+        nap(True)
+        work = dist.all_reduce(torch.ones(10), async_op=True)
+        work.wait()
+
+
+def messages(nap: Callable[[bool], None]) -> None:
+    """Around in a ring: each sends to the next one, and receives from the one before."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for _ in range(STEPS):
+        nap(True)
+        there, here = (
+            dist.P2POp(dist.isend, torch.ones(3), (rank + 1) % ranks),
+            dist.P2POp(dist.irecv, torch.zeros(3), (rank - 1) % ranks),
+        )
+        for work in dist.batch_isend_irecv([there, here]):
+            work.wait()
+
+
 def balanced(nap: Callable[[bool], None]) -> None:
     for _ in range(STEPS):
         time.sleep(NAP_S)
@@ -123,6 +143,8 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     scenarios = {
         "plain": traced("plain", plain, 2),
         "apart": traced("apart", apart, 1),
+        "asynchronous": traced("asynchronous", asynchronous, 1),
+        "messages": traced("messages", messages, 2),
         "balanced": traced("balanced", balanced, 1),
         "data": traced("data", ddp("data"), 1),
         "forward": traced("forward", ddp("forward"), 2),
@@ -151,6 +173,8 @@ def stragglers(said: list[dict[str, Any]], name: str) -> Stragglers:
     [
         ("plain", 2, "torch.distributed.all_reduce"),
         ("apart", 1, "torch.distributed.all_reduce"),
+        ("asynchronous", 1, "torch.distributed.all_reduce"),
+        ("messages", 2, "torch.distributed.send/recv"),
         ("data", 1, "Tensor.backward"),
         ("forward", 2, "Tensor.backward"),
     ],

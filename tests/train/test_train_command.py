@@ -156,7 +156,11 @@ def test_ctrl_c(config: Path, command: Command) -> None:
         ("task['type'] = 'mine:Task'", "small.py:2: task.type: 'mine:Task' cannot be imported: No module named 'mine'."),
         ("task['sub_module_cfg']['in_features'] = 'six'", "base.py:14: task.sub_module_cfg: It cannot be made: TypeError:"),
         ("trainer = dict(type='TaskTrainer', acumulate=2)", "small.py:2: trainer.acumulate: TaskTrainer has no option 'acumulate'. Did you mean 'accumulate'"),
-        ("trainer = dict(type='TaskTrainer', accumulate=0)", "small.py:2: trainer: Trainer() cannot use accumulate=0."),
+        ("trainer = dict(type='TaskTrainer', accumulate=0)", "small.py:2: trainer.accumulate: TaskTrainer cannot use 0 there. Give 1 or more."),
+        ("trainer = dict(type='TaskTrainer', amp='fp16')", "small.py:2: trainer.amp: TaskTrainer cannot use 'fp16' there. Give bfloat16 or float16 or none."),
+        ("epoch = 0", "small.py:2: epoch: epoch=0 trains nothing. Give a whole number from 1 on."),
+        ("device = 'cuda:99'", "small.py:2: device: params.device is 'cuda:99', and torch sees "),
+        ("task['loss_cfg']['ce']['inputs'] = dict(inputs='logits')", "small.py:2: task.loss_cfg.ce.inputs.inputs: The loss 'ce' has no argument 'inputs'"),
         ("trainer = dict(type='Treiner')", "small.py:2: trainer.type: There is no trainer called 'Treiner'"),
         ("trainer = dict(type=dict)", "small.py:2: trainer: The trainer is a dict."),
         ("task = None", "small.py:2: task: There is no task. Say what is trained"),
@@ -219,6 +223,35 @@ def test_an_error_in_training_shows_the_users_frames(config: Path, command: Comm
     assert run.state == "failed"
     whole = command("train", config, "--debug")
     assert whole.code == 1 and "trainer.py" in whole.err and "site-packages" in whole.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "place"),
+    [
+        ("task['loss_cfg']['ce']['inputs']['input'] = 'logit'", "The loss 'ce' takes 'logit'", "small.py:2, task.loss_cfg.ce.inputs.input"),
+        ("task['loss_cfg']['ce']['reduction'] = 'none'", "The loss 'ce' is of the shape (4,).", "base.py:16, task.loss_cfg.ce"),
+        ("task['sub_module_cfg']['in_features'] = 5", "mat1 and mat2 shapes", "base.py:14, task.sub_module_cfg"),
+        ("callbacks = [\n    dict(type='EarlyStop', monitor='eval/acx')]", "EarlyStop watches 'eval/acx'", "small.py:3, callbacks.0"),
+        ("evaluators = [dict(type='Accuracy', inputs=dict(logits='logit', labels='labels'))]", "The evaluator Accuracy takes 'logit'", "small.py:2, evaluators.0.inputs.logits"),
+        ("optimizer = None", "TaskTrainer has no optimizer to step. Give one: optimizer=", "small.py:2, optimizer"),
+        ("del data['train']", "There is no train data. Give it: data=", "base.py:5, data"),
+    ],
+)  # fmt: skip
+def test_what_a_training_finds_wrong_with_its_config_has_a_place_too(
+    line: str, said: str, place: str, config: Path, command: Command
+) -> None:
+    config.write_text(f"from base import *\n{line}\n")
+    told = command("train", config, "epoch=1")
+    assert told.code in (1, 2) and said in told.err and f"It is of {place}.\n" in told.err, told.err
+    assert f"It is of {place}." in lux.runs()[0].error
+
+
+def test_the_debugger_is_left(config: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.write_text(
+        "import bdb\nfrom base import *\ndef quits(logits): raise bdb.BdbQuit\ntask['loss_cfg'] = dict(q=dict(type=quits))\n"
+    )
+    told = command("train", config, "--debug")
+    assert told.code == 1 and told.err.endswith("luxmeter: the debugger was left\n")
 
 
 # -- Trainers, classes and registrations of one's own ---------------------------------------------------------------------

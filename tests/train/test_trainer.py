@@ -487,6 +487,31 @@ def test_the_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     ]  # fmt: skip
 
 
+def test_a_line_has_no_time_before_a_batch_was_timed(caplog: pytest.LogCaptureFixture) -> None:
+    small(epochs=1, log_every=1).train()
+    lines = [line for line in caplog.messages if "][" in line]
+    assert " time: " not in lines[0] and " data_time: " not in lines[0] and "memory: " in lines[0]
+    assert all(" time: " in line and " time: 0.0000" not in line for line in lines[1:])
+
+
+def test_an_evaluation_between_epochs_is_that_of_the_last_one(caplog: pytest.LogCaptureFixture) -> None:
+    class Seen(Small):
+        def eval_batch(self, eidx: int, *rest: Any) -> Any:
+            seen.append(eidx)
+            return super().eval_batch(eidx, *rest)
+
+    seen: list[int] = []
+    trainer = Seen({"epoch": 2})
+    trainer.eval()
+    trainer.train()
+    trainer.test()
+    lines = [line.partition("  ")[0] for line in caplog.messages if "(eval)" in line or "(test)" in line]
+    assert lines == [
+        f"Epoch({which}) [{epoch}]" for which, epoch in (("eval", 0), ("eval", 1), ("eval", 2), ("test", 2))
+    ]
+    assert seen == [0] * 3 + [1] * 3 + [2] * 5
+
+
 def test_the_line_that_refreshes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
     trainer = small(epochs=1)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,4 +125,5 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on() -> None:
     assert again.exit_code == 0
     second = load_benchmark("kept.json")
     assert second.complete and len(second) == 60
-    assert second.rows[: len(first)] == first.rows
+    # Not measured again, but for the second look at some, which shows the noise.
+    assert tuple(replace(row, again_s=()) for row in second.rows[: len(first)]) == first.rows

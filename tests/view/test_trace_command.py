@@ -120,9 +120,10 @@ def test_signals_end_it_as_without(number: signal.Signals) -> None:
         "while not glob.glob('kept/rank*/events/*/*'): time.sleep(0.05)\n"  # what was on disk stays there
         f"os.kill(os.getpid(), {int(number)})\ntime.sleep(30)\n"
     )
-    done = luxmeter("trace", "-o", "kept", "s.py")
+    done = luxmeter("trace", "-o", "kept", "-o", "calls.csv", "s.py")
     assert done.returncode == -number
     assert counts("kept")["torch.ones"] == 1
+    assert Path("calls.csv").exists() == (number is signal.SIGINT)
     assert ("torch.ones" in done.stderr) == (
         number is signal.SIGINT
     )  # nothing runs after SIGTERM, as without

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from luxmeter.calls.stragglers import CollectiveWaits as CollectiveWaits
     from luxmeter.calls.stragglers import RankWaits as RankWaits
     from luxmeter.calls.stragglers import Stragglers as Stragglers
+    from luxmeter.calls.syncs import Sync as Sync
+    from luxmeter.calls.syncs import device_syncs as device_syncs
     from luxmeter.calls.table import CallTable as CallTable
     from luxmeter.calls.table import Row as Row
     from luxmeter.calls.tree import CallTree as CallTree
@@ -93,6 +95,8 @@ __getattr__, __dir__, __all__ = door(
         "CollectiveWaits": "stragglers",
         "RankWaits": "stragglers",
         "Stragglers": "stragglers",
+        "Sync": "syncs",
+        "device_syncs": "syncs",
         "CallTable": "table",
         "Row": "table",
         "CallTree": "tree",

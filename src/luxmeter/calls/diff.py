@@ -9,14 +9,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from luxmeter import environment
 from luxmeter.calls.options import TraceOptions
 from luxmeter.calls.reader import Recording
 from luxmeter.calls.records import FIRST
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.table import chosen_events, namer, self_times
+from luxmeter.environment import Difference
 from luxmeter.errors import TraceError, UsageError, suggestion
 from luxmeter.files import read_json
-from luxmeter.verdict import Comparison, compare_many
+from luxmeter.verdict import Comparison, Regression, compare_many
 
 ChangeKind = Literal["slower", "faster", "more", "fewer", "same", "unclear", "new", "gone"]
 BY = ("api", "signature", "module")
@@ -63,10 +65,22 @@ class TraceDiff:
     common: float  # how much the calls of both changed together (median of all): the machine, not a call
     threshold: float  # the smallest relative change that is called one
     longer: float  # how many times as many calls B has as A (of the median share): the length of the run
+    differences: tuple[Difference, ...] = ()  # of the machines and versions; none is known of older traces
 
     def of(self, kind: ChangeKind) -> list[CallChange]:
         """The changes of one kind."""
         return [change for change in self.changes if change.kind == kind]
+
+    def regressions(self, threshold: float) -> list[Regression]:
+        """What a call costs more, or is called more often, by more than `threshold`, beyond chance and noise."""
+        found = []
+        for c in self.changes:
+            change = c.relative if c.kind == "slower" else None
+            if c.kind == "more":
+                change = c.n_b / c.n_a / self.longer - 1
+            if change is not None and change > threshold:
+                found.append(Regression(c.name, c.kind, change, c.why))
+        return found
 
 
 def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: float = 0.05) -> TraceDiff:
@@ -96,6 +110,12 @@ def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: fl
         for side, total in zip(values, totals, strict=True)
     ]
     shared = [name for name in values[0] if name in values[1]]
+    if values[0] and values[1] and not shared:
+        raise UsageError(
+            "nothing-in-common",
+            f"The two traces have no {by} in common: A has {_few(values[0])}, B {_few(values[1])}.",
+            "Compare two traces of the same program.",
+        )
     pairs = {name: (_spread(values[0][name]), _spread(values[1][name])) for name in shared}
     judged = compare_many(pairs, smallest=smallest) if pairs else {}
     common, spread = _moved_together(judged)
@@ -109,7 +129,8 @@ def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: fl
     ]
     changes.sort(key=lambda c: (-abs(c.weight), c.name))
     options = changed_options(a, b)
-    return TraceDiff(options, tuple(changes), totals[0], totals[1], common, threshold, longer)
+    differences = tuple(environment.differences(_environment(a), _environment(b)))
+    return TraceDiff(options, tuple(changes), totals[0], totals[1], common, threshold, longer, differences)
 
 
 def changed_options(a: TraceResult, b: TraceResult) -> tuple[OptionChange, ...]:
@@ -120,6 +141,16 @@ def changed_options(a: TraceResult, b: TraceResult) -> tuple[OptionChange, ...]:
         for name, touches in _TOUCHES.items()
         if one[name] != two[name]
     )
+
+
+def _few(names: Mapping[str, Any]) -> str:
+    first = min(names)
+    return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
+
+
+def _environment(trace: TraceResult) -> dict[str, Any]:
+    kept = (read_json(trace.folder / "trace.json") or {}).get("environment")
+    return kept if isinstance(kept, dict) else {}
 
 
 def _options(trace: TraceResult) -> dict[str, Any]:

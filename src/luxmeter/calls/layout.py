@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from luxmeter import scratch
+from luxmeter import environment, scratch
 from luxmeter.calls.options import TraceOptions
 from luxmeter.calls.records import FORMAT
 from luxmeter.errors import TraceError
@@ -96,6 +96,7 @@ def _identity(options: TraceOptions, own: Rank) -> dict[str, Any]:
         "rank": own.rank,
         "world_size": own.world_size,
         "options": chosen,
+        "environment": environment.brief(),
     }
 
 

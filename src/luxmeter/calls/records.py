@@ -13,6 +13,7 @@ Format history
    `end.json` may say which clock the times are by (`clock`: the boot of a machine, all of whose processes share one).
    A signature may name the group of a collective (a word of kind `group`: its ranks).
    A callable's words may name its framework; where they do not, it is torch (all there was before).
+   `trace.json` may say on what it was made (`environment`: processor, versions, threads of torch).
 """
 
 from __future__ import annotations

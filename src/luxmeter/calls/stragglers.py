@@ -9,6 +9,10 @@ DDP averages gradients inside backward, in C++: no call of Python shows when a r
 together. So a rank that began it earlier waited as long as its backward took longer than that of the last one to begin, and
 that counts only if both ended together. What a rank loses inside of its own backward cannot be told apart from waiting.
 
+An asynchronous call comes when it is made, and is waited for in `Work.wait()`: that of its thread which finds it the oldest one not waited for
+yet. So what is counted is never more than the time inside a wait, and only up to where another rank came. Messages are pairs: the
+k-th that one rank sends another is the k-th that this one receives from it, and either may wait for the other.
+
 Ranks of one machine have one clock. That of another one is set by the collectives that all join, none of which can end before the last
 rank has come.
 """
@@ -46,6 +50,14 @@ _ROOTED = (
     "scatter_object_list",
 )  # fmt: skip
 _BACKWARD = ("Tensor.backward", "torch.autograd.backward")
+# A message -> whether it is sent, whether its call returns before it has gone over, and what it and its counterpart are shown as.
+_MESSAGES = {
+    "send": (True, False, "send/recv"), "isend": (True, True, "send/recv"),
+    "recv": (False, False, "send/recv"), "irecv": (False, True, "send/recv"),
+    "send_object_list": (True, False, "send_object_list/recv_object_list"),
+    "recv_object_list": (False, False, "send_object_list/recv_object_list"),
+}  # fmt: skip
+_WAIT = "torch.distributed.Work.wait"
 
 _CLEAR_SHARE = 0.1  # of the others' time
 _CLEAR_TIMES = 2.0  # what the next one caused
@@ -161,22 +173,25 @@ class Stragglers:
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """The calls of one collective on one rank, by their start."""
+    """The calls of one collective on one rank, by their start; from `waits` on it can do nothing else until the end."""
 
     start: Numbers
+    waits: Numbers
     end: Numbers
 
     @staticmethod
-    def of(start: Numbers, end: Numbers) -> _Calls:
+    def of(start: Numbers, waits: Numbers, end: Numbers) -> _Calls:
         order = np.argsort(start, kind="stable")
-        return _Calls(start[order], end[order])
+        return _Calls(start[order], waits[order], end[order])
 
     def since(self, moment_ns: int) -> _Calls:
-        kept = self.start >= moment_ns
-        return _Calls(self.start[kept], self.end[kept])
+        return self.at(self.start >= moment_ns)
+
+    def at(self, places: Numbers) -> _Calls:
+        return _Calls(self.start[places], self.waits[places], self.end[places])
 
     def moved(self, by_ns: int) -> _Calls:
-        return _Calls(self.start + by_ns, self.end + by_ns)
+        return _Calls(self.start + by_ns, self.waits + by_ns, self.end + by_ns)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -186,7 +201,7 @@ class _Key(NamedTuple):
     """Which calls are counted together."""
 
     name: str
-    group: str  # empty: that of all ranks
+    group: str  # empty: that of all ranks; of a message: from whom to whom
     is_async: bool
 
     @property
@@ -208,8 +223,7 @@ def find_stragglers(recording: Recording) -> Stragglers:
             f"Nobody waits for another rank here: the trace is of {f'rank {ranks[0]}' if ranks else 'no rank'} alone.",
             "Trace all ranks into one trace: train(trace=...), or luxmeter run --processes 2 --trace script.py.",
         )
-    found = _collectives(recording)
-    notes: list[str] = []
+    found, notes = _collectives(recording)
     offsets = _offsets(found, clocks, notes)
     left_out = [rank for rank in ranks if rank not in offsets]
     found = {
@@ -234,11 +248,12 @@ def find_stragglers(recording: Recording) -> Stragglers:
         if name not in _BACKWARD:
             unmatched += sum(len(calls) - n for calls in of.values())
         if n:
-            start, end = (
-                np.stack([part[at] for part, at in zip(parts, picked, strict=True)], axis=1)
-                for parts in ([c.start for c in of.values()], [c.end for c in of.values()])
+            same = [calls.at(at) for calls, at in zip(of.values(), picked, strict=True)]
+            start, since, end = (
+                np.stack(parts, axis=1)
+                for parts in ([c.start for c in same], [c.waits for c in same], [c.end for c in same])
             )
-            whom, wait = (_in_backward if name in _BACKWARD else _in_collective)(start, end)
+            whom, wait = _in_backward(start, end) if name in _BACKWARD else _in_collective(start, since, end)
             if (
                 wait.any() or name not in _BACKWARD
             ):  # a backward in which nobody waits need not average anything
@@ -306,8 +321,8 @@ def _blamed(waits: Sequence[_Waits]) -> list[_Blame]:
     return found
 
 
-def _collectives(recording: Recording) -> _Found:
-    """The calls of each collective on each rank, those that another one makes inside left out."""
+def _collectives(recording: Recording) -> tuple[_Found, list[str]]:
+    """The calls of each collective on each rank, those that another one makes inside left out; what is to be said of others."""
     events, words = recording.events, recording.callables
     kinds = np.array([_kind(one.name) for one in words])  # 0: none
     mine = recording.of_program()
@@ -319,50 +334,106 @@ def _collectives(recording: Recording) -> _Found:
     while (up >= 0).any():
         over = np.where(up >= 0, kind[up], 0)
         keep &= over != 1
-        within = np.flatnonzero((over == 2) & (kind == 1))
+        within = np.flatnonzero((over == 2) & np.isin(kind, (1, 3)))
         reduced_apart[up[within]] = True
         keep &= ~((over == 2) & (kind == 2))  # torch.autograd.backward in Tensor.backward
         up = np.where(up >= 0, above[up], -1)
-    at = np.flatnonzero(keep & ~reduced_apart)
-    rank = np.array([process.rank for process in recording.processes], dtype=np.int64)[events["process"][at]]
-    pairs, inverse = np.unique(
-        np.stack([events[c][at].astype(np.int64) for c in ("callable", "signature")], axis=1),
+    every = np.flatnonzero(keep & ~reduced_apart)
+    at = every[kind[every] != 4]
+    rank = np.array([process.rank for process in recording.processes], dtype=np.int64)[events["process"]]
+    forms, inverse = np.unique(
+        np.stack(
+            [events["callable"][at].astype(np.int64), events["signature"][at].astype(np.int64), rank[at]],
+            axis=1,
+        ),
         axis=0,
         return_inverse=True,
     )
-    keys = [_Key(words[c].name, *_given(recording.signatures[s])) for c, s in pairs.tolist()]
-    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
-    code = np.array([number[key] for key in keys], dtype=np.int64)[inverse.ravel()]
-    end = events["start_ns"] + events["duration_ns"] + events["own_ns"]
+    everyone = ",".join(map(str, sorted({process.rank for process in recording.processes})))
+    given = [_given(words[c].name, recording.signatures[s], r, everyone) for c, s, r in forms.tolist()]
+    returns = np.zeros(len(kind), dtype=bool)  # before it is done: its Work is waited for
+    returns[at] = np.array([one.returns for one in given], dtype=bool)[inverse.ravel()]
+    number = {key: i for i, key in enumerate(dict.fromkeys(one.key for one in given if one.key is not None))}
+    code = np.array([-1 if one.key is None else number[one.key] for one in given], dtype=np.int64)[
+        inverse.ravel()
+    ]
+    start = events["start_ns"]
+    end = start + events["duration_ns"] + events["own_ns"]
+    waits, ends = _waited(events, every, returns, kind == 4, end)
     found: _Found = {}
     for key, which in number.items():
-        here = np.flatnonzero(code == which)
+        here = at[code == which]
         found[key] = {}
         for one in np.unique(rank[here]).tolist():
-            its = at[here[rank[here] == one]]
-            found[key][one] = _Calls.of(events["start_ns"][its], end[its])
-    return found
+            its = here[rank[here] == one]
+            found[key][one] = _Calls.of(start[its], waits[its], ends[its])
+    unknown = int((code < 0).sum())
+    return found, [
+        f"{unknown} message{'s' * (unknown > 1)} left out: from or to whom is not told by the call"
+    ] * bool(unknown)
+
+
+def _waited(
+    events: Mapping[str, Numbers], every: Numbers, returns: Numbers, is_wait: Numbers, end: Numbers
+) -> tuple[Numbers, Numbers]:
+    """From when until when each call is waited for: itself, or of one that `returns` before it is done, its Work's wait().
+
+    Which Work a wait is of is not recorded: in each thread the oldest call that was not waited for is taken.
+    """
+    waits, ends = events["start_ns"].copy(), end.copy()
+    own = every[returns[every] | is_wait[every]]
+    order = own[np.lexsort((events["start_ns"][own], events["thread"][own], events["process"][own]))]
+    open_ones: dict[tuple[int, int], list[int]] = {}
+    for i in order.tolist():
+        mine = open_ones.setdefault((int(events["process"][i]), int(events["thread"][i])), [])
+        if not is_wait[i]:
+            mine.append(i)
+        elif mine:
+            call = mine.pop(0)
+            waits[call], ends[call] = events["start_ns"][i], end[i]
+    return waits, ends
 
 
 def _kind(name: str) -> int:
-    """1: a collective, 2: backward, 0: neither."""
+    """1: a collective, 2: backward, 3: a message, 4: waiting for what an asynchronous call does, 0: none of them."""
     namespace, _, last = name.rpartition(".")
     if namespace in _NAMESPACES and last in (*_JOINED, *_ROOTED):
         return 1
-    return 2 if name in _BACKWARD else 0
+    if namespace in _NAMESPACES and last in _MESSAGES:
+        return 3
+    return 2 if name in _BACKWARD else 4 if name == _WAIT else 0
 
 
-def _given(known: SignatureNames | None) -> tuple[str, bool]:
-    """Of which group a call is, if it names one, and whether it returned without waiting."""
-    if known is None:
-        return "", False
-    named = dict(known.signature.kwargs)
-    groups = [
-        value.name
-        for value in (*known.signature.args, *named.values())
-        if isinstance(value, Word) and value.kind == "group"
-    ]
-    return (groups[0] if groups else ""), named.get("async_op") is True
+class _Given(NamedTuple):
+    """What the arguments of a call tell."""
+
+    key: _Key | None  # None: it has no counterpart that can be told
+    returns: bool  # before it is done
+
+
+def _given(name: str, known: SignatureNames | None, rank: int, everyone: str) -> _Given:
+    args = known.signature.args if known is not None else ()
+    named = dict(known.signature.kwargs) if known is not None else {}
+    group = next(
+        (one.name for one in (*args, *named.values()) if isinstance(one, Word) and one.kind == "group"), ""
+    )
+    namespace, _, last = name.rpartition(".")
+    if last not in _MESSAGES or namespace not in _NAMESPACES:
+        is_async = named.get("async_op") is True or any(one is True for one in args)
+        return _Given(_Key(name, group, is_async), is_async)
+    sends, returns, shown = _MESSAGES[last]
+    word = "dst" if sends else "src"
+    other = args[1] if len(args) > 1 else named.get(word)
+    in_group = named.get(f"group_{word}")
+    if other is None and isinstance(in_group, int):
+        ranks = [int(one) for one in group.split(",")] if group else None
+        other = in_group if ranks is None else ranks[in_group] if in_group < len(ranks) else None
+    if not isinstance(other, int):
+        return _Given(None, returns)  # from whoever sends first
+    tag = named.get("tag", args[3] if len(args) > 3 and not last.endswith("list") else 0)
+    way = f"{rank} to {other}" if sends else f"{other} to {rank}"
+    group = "" if group == everyone else group  # a batch of messages names it, one alone need not
+    return _Given(_Key(f"{namespace}.{shown}", f"{way}, {group}, {tag}", False), returns)
 
 
 def _times(recording: Recording) -> tuple[dict[int, int], dict[int, str]]:
@@ -447,14 +518,14 @@ def _overlapping(calls: Sequence[_Calls]) -> list[Numbers]:
     return [np.array([row[i] for row in found], dtype=np.int64) for i in range(len(calls))]
 
 
-def _in_collective(start: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
-    """For whom each rank waited in each call (rows), and how long."""
+def _in_collective(start: Numbers, since: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
+    """For whom each rank waited in each call (rows), and how long: it came at `start`, and could do nothing else from `since` on."""
     size = start.shape[1]
     whom = np.repeat(start.argmax(axis=1)[:, None], size, axis=1)
     for row in np.flatnonzero(end.min(axis=1) < start.max(axis=1)):  # somebody left before the last one came
         came = np.where(start[row][None, :] <= end[row][:, None], start[row][None, :], np.iinfo(np.int64).min)
         whom[row] = came.argmax(axis=1)
-    wait = np.take_along_axis(start, whom, axis=1) - start
+    wait = np.take_along_axis(start, whom, axis=1) - since
     return whom, np.maximum(wait, 0)
 
 
@@ -485,12 +556,20 @@ def _summed(
         calls = by_call.setdefault(key, {})
         calls[part.call] = calls.get(part.call, 0) + part.ns
         longest[key] = max(longest.get(key, 0), part.ns)
+    together: dict[
+        tuple[str, tuple[int, ...], int], list[int]
+    ] = {}  # messages of a pair of ranks: of both ways, and with every tag
+    for number, rank in by_call:
+        together.setdefault((waits[number].name, tuple(sorted(waits[number].ranks)), rank), []).append(number)
     rows = []
-    for (number, rank), calls in by_call.items():
-        one, caused = waits[number], sum(calls.values())
-        share = caused / (spanned_ns * (len(one.ranks) - 1))
+    for (name, group, rank), numbers in together.items():
+        caused = sum(sum(by_call[number, rank].values()) for number in numbers)
         rows.append(
-            CollectiveWaits(one.name, rank, tuple(one.ranks), len(one.wait), len(calls), caused, longest[number, rank], share)
+            CollectiveWaits(
+                name, rank, group, sum(len(waits[number].wait) for number in numbers),
+                sum(len(by_call[number, rank]) for number in numbers), caused,
+                max(longest[number, rank] for number in numbers), caused / (spanned_ns * (len(group) - 1)),
+            )
         )  # fmt: skip
     rows.sort(key=lambda row: (-row.caused_ns, row.collective, row.rank))
     of_ranks, singly = [], dict[int, list[int]]()

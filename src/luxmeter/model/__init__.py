@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from luxmeter.model import plainnet as plainnet
     from luxmeter.model.analysis import analyze as analyze
     from luxmeter.model.analysis import analyze_model as analyze_model
+    from luxmeter.model.budget import CostBudget as CostBudget
+    from luxmeter.model.budget import OverBudgetError as OverBudgetError
     from luxmeter.model.compare import ModelComparison as ModelComparison
     from luxmeter.model.compare import compare_models as compare_models
     from luxmeter.model.inputs import parse_size as parse_size
@@ -38,6 +40,8 @@ __getattr__, __dir__, __all__ = door(
     {
         "analyze": "analysis",
         "analyze_model": "analysis",
+        "CostBudget": "budget",
+        "OverBudgetError": "budget",
         "ModelComparison": "compare",
         "compare_models": "compare",
         "parse_size": "inputs",

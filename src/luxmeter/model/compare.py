@@ -9,6 +9,10 @@ from typing import Any
 from luxmeter.errors import UsageError
 from luxmeter.model.records import ModelCost
 from luxmeter.render import amount, size, span
+from luxmeter.verdict import Regression
+
+# What is the worse the more it is, and counted rather than timed.
+_COSTS = ("parameters", "MACs", "FLOPs", "backward FLOPs", "weights", "inference peak", "training peak")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,16 @@ class ModelComparison:
     def line(self, quantity: str) -> Line:
         """The line of one quantity."""
         return next(line for line in self.lines if line.quantity == quantity)
+
+    def regressions(self, threshold: float) -> list[Regression]:
+        """What the last model needs more of than the first, by more than `threshold`: exact numbers, no times."""
+        found = []
+        for line in self.lines:
+            ratio = line.ratios[-1]
+            if line.quantity in _COSTS and ratio is not None and ratio - 1 > threshold:
+                why = f"{line.texts[0]} and {line.texts[-1]}"
+                found.append(Regression(line.quantity, "more", ratio - 1, why))
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON."""

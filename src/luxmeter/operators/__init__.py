@@ -1,4 +1,4 @@
-"""Replay and measure operators: `lux.bench`, `lux.load_operators`."""
+"""Replay, measure and check operators: `lux.bench`, `lux.load_operators`, `luxmeter.operators.check`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from luxmeter.operators.case import is_operators_file as is_operators_file
     from luxmeter.operators.case import load_operators as load_operators
     from luxmeter.operators.case import put_operators as put_operators
+    from luxmeter.operators.checks.diff import CheckDiff as CheckDiff
+    from luxmeter.operators.checks.diff import diff_checks as diff_checks
+    from luxmeter.operators.checks.options import CheckOptions as CheckOptions
+    from luxmeter.operators.checks.records import CHECK_FORMATS as CHECK_FORMATS
+    from luxmeter.operators.checks.records import CheckResult as CheckResult
+    from luxmeter.operators.checks.records import load_check as load_check
+    from luxmeter.operators.checks.records import put_check as put_check
+    from luxmeter.operators.checks.runner import DATABASES as DATABASES
+    from luxmeter.operators.checks.runner import check as check
     from luxmeter.operators.counterparts import counterpart_of as counterpart_of
     from luxmeter.operators.diff import diff_benchmark_files as diff_benchmark_files
     from luxmeter.operators.diff import diff_benchmarks as diff_benchmarks
@@ -19,6 +28,9 @@ if TYPE_CHECKING:
     from luxmeter.operators.foreign.load import load_foreign as load_foreign
     from luxmeter.operators.inputs import outputs_of as outputs_of
     from luxmeter.operators.inputs import replay as replay
+    from luxmeter.operators.matrix import BenchMatrix as BenchMatrix
+    from luxmeter.operators.matrix import diff_many as diff_many
+    from luxmeter.operators.matrix import diff_many_files as diff_many_files
     from luxmeter.operators.mini import bench_model as bench_model
     from luxmeter.operators.mini import bench_model_file as bench_model_file
     from luxmeter.operators.options import BenchOptions as BenchOptions
@@ -44,6 +56,15 @@ __getattr__, __dir__, __all__ = door(
         "is_operators_file": "case",
         "load_operators": "case",
         "put_operators": "case",
+        "CheckDiff": "checks.diff",
+        "diff_checks": "checks.diff",
+        "CheckOptions": "checks.options",
+        "CHECK_FORMATS": "checks.records",
+        "CheckResult": "checks.records",
+        "load_check": "checks.records",
+        "put_check": "checks.records",
+        "DATABASES": "checks.runner",
+        "check": "checks.runner",
         "counterpart_of": "counterparts",
         "diff_benchmark_files": "diff",
         "diff_benchmarks": "diff",
@@ -53,6 +74,9 @@ __getattr__, __dir__, __all__ = door(
         "load_foreign": "foreign.load",
         "outputs_of": "inputs",
         "replay": "inputs",
+        "BenchMatrix": "matrix",
+        "diff_many": "matrix",
+        "diff_many_files": "matrix",
         "bench_model": "mini",
         "bench_model_file": "mini",
         "BenchOptions": "options",

@@ -131,6 +131,11 @@ class Operators:
         """Nanoseconds and calls of all that these are a part of: the trace they come from, all cases of their file."""
         return self._whole if self._whole is not None else (self.total_ns, sum(c.count for c in self))
 
+    @property
+    def known_whole(self) -> tuple[int, int] | None:
+        """`whole`, if these come from a trace; cases that were put together are a part of nothing."""
+        return self._whole if self._whole is not None and self._whole[0] else None
+
     def share(self, case: Case) -> float:
         """A case's part of the time of the whole (of its calls, where no times are known), however few are left here."""
         time_ns, calls = self.whole

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 from luxmeter import environment, verdict
 from luxmeter.isolate import Pool
 from luxmeter.operators.backends import preload_of
-from luxmeter.operators.jobs import Job
+from luxmeter.operators.jobs import TRACED, Job
 from luxmeter.operators.options import BenchOptions
 from luxmeter.operators.results import (
     MEASURED,
@@ -29,7 +31,12 @@ from luxmeter.operators.results import (
 from luxmeter.progress import track
 
 _SHORTEST_S = 0.02  # of measuring, even when the budget is spent (less if there are very many cases)
-_AGAIN = 3  # so many rows are measured a second time: what differs is the machine's noise
+# So many rows are measured a second time, for half as long, what differs being the machine's noise: how far it spreads must be
+# known well enough that of hundreds of rows none is called a change by it.
+_AGAIN_LEAST, _AGAIN_MOST, _AGAIN_SHARE = 3, 48, 0.25
+_RESTART_S = 20.0  # with less time in all, the second look is not worth a new worker's start,
+_START_S = 2.5  # which takes so long
+_QUICK_S = 1.0  # what takes longer to prepare is not looked at again
 _SLOW_TO_PREPARE_S = {"compile": 3.0, "onnxruntime": 2.5}  # until one has been seen
 
 
@@ -49,6 +56,12 @@ class Pools:
             pool = Pool(python=python, preload=[self._preload, *preload_of(backend)])
             self._pools[python] = self._stack.enter_context(pool)
         return self._pools[python]
+
+    def renew(self) -> None:
+        """Go on in new processes: what a process happens to be given (addresses, pages) is part of the noise."""
+        for pool in self._pools.values():
+            if pool is not self._options.pool:
+                pool.renew()
 
     def versions(self) -> dict[str, Any]:
         """What other interpreters measured with: for the record, as `environment.collect` tells it of this one."""
@@ -75,14 +88,21 @@ class Engine:
         self._besides: dict[str, list[float]] = defaultdict(list)  # backend -> seconds beside measuring
         self._left: Counter[str] = Counter()  # backend -> jobs still to do
         self._least_s = 0.0
-        self._reserve = 0.5 * _AGAIN  # shares for the second look, half as long
+        self._reserve = 0.0  # shares for the second look, half as long
+        self._given: list[float] = []  # seconds of measuring, of each job
+        self._most_s = math.inf
+        self._restarts = options.budget_s >= _RESTART_S
+        self._deadline -= _START_S * self._restarts
 
-    def run(self, jobs: Sequence[Job]) -> BenchResult:
-        """A row for each job; after Ctrl-C, for those that were done."""
+    def run(self, jobs: Sequence[Job], *, whole: tuple[int, int] | None = None) -> BenchResult:
+        """A row for each job; after Ctrl-C, for those that were done. `whole` is the traced run that they are a part of."""
         kept = _Resumed(self._options.resume)
         machine = environment.collect()
         self._left.update(j.args["backend"] for j in jobs if j.key not in kept.rows and j.beforehand is None)
         self._least_s = min(_SHORTEST_S, self._options.budget_s / max(1, self._left.total()))
+        self._reserve = 0.5 * _second_looks(
+            sum(n for backend, n in self._left.items() if self._expected_s(backend) < _QUICK_S)
+        )
         rows: list[Row] = []
         floor = None
         begin = self._clock()
@@ -94,11 +114,15 @@ class Engine:
             for job in progress:
                 progress.note(" ".join(str(job.base[k]) for k in ("op", "dtype", "backend")))
                 known = kept.rows.get(job.key)
-                row = known if known is not None else row_of(job.base, job.beforehand or self._done(job))
+                row = (
+                    _with_weight(known, job)
+                    if known is not None
+                    else row_of(job.base, job.beforehand or self._done(job))
+                )
                 rows.append(unscaled(row, job.unscaled) if job.unscaled else row)
                 kept.keep(rows)
             if not progress.interrupted:
-                floor = self._noise_floor(jobs, rows)
+                rows, floor = self._second_look(jobs, rows)
             machine = {**machine, **self._pools.versions()}
         except KeyboardInterrupt:  # the second one: the case at hand is given up, what is done is not
             progress.interrupted = True
@@ -106,7 +130,7 @@ class Engine:
             kept.keep(rows, now=True)
             raise
         complete = len(rows) == len(jobs)
-        result = BenchResult(tuple(with_speedup(rows)), machine, floor, complete)
+        result = BenchResult(tuple(with_speedup(rows)), machine, floor, complete, whole)
         kept.finish(result)
         return result
 
@@ -117,7 +141,9 @@ class Engine:
 
     def _measured(self, job: Job) -> dict[str, Any]:
         backend = job.args["backend"]
-        args = {**job.args, "budget_s": self._share(), "target_ci": self._options.target_ci}
+        share = min(self._share(), self._most_s)
+        self._given.append(share)
+        args = {**job.args, "budget_s": share, "target_ci": self._options.target_ci}
         outcome = self._pools.of(backend).run(
             job.work or self._work, args, timeout_s=self._options.patience_s
         )
@@ -140,22 +166,38 @@ class Engine:
         seen = self._besides[backend]
         return float(np.median(seen)) if seen else _SLOW_TO_PREPARE_S.get(backend, 0.05)
 
-    def _noise_floor(self, jobs: Sequence[Job], rows: list[Row]) -> float | None:
-        """Some rows once more, at the end: the largest difference to what they gave before."""
-        good = [(j, r) for j, r in zip(jobs, rows, strict=True)
+    def _second_look(self, jobs: Sequence[Job], rows: list[Row]) -> tuple[list[Row], float | None]:
+        """The rows, some with the times of a second look at the end in a new process; the difference that 95 % stay under."""
+        good = [i for i, (j, r) in enumerate(zip(jobs, rows, strict=True))
                 if r.status in MEASURED and r.n > 1 and j.beforehand is None]  # fmt: skip
         if not good:
-            return None
-        places = sorted({round(i) for i in np.linspace(0, len(good) - 1, _AGAIN)})
-        again = [good[i] for i in places if self._expected_s(good[i][0].args["backend"]) < 1.0]
-        gaps = []
-        self._reserve = 0.0
-        self._left = Counter(job.args["backend"] for job, _ in again)
-        for job, row in again:
-            second = self._done(job)
+            return rows, None
+        places = sorted({round(i) for i in np.linspace(0, len(good) - 1, _second_looks(len(good)))})
+        cheap = [good[i] for i in places if self._expected_s(jobs[good[i]].args["backend"]) < _QUICK_S]
+        found, gaps = list(rows), []
+        self._reserve, self._most_s = 0.0, float(np.median(self._given)) if self._given else math.inf
+        self._left = Counter(jobs[i].args["backend"] for i in cheap)
+        if self._restarts:
+            self._deadline += _START_S
+            self._pools.renew()
+            for backend in self._left:
+                self._pools.of(backend).start()
+        for i in cheap:
+            second = self._done(jobs[i])
             if second.get("times_s"):
-                gaps.append(verdict.noise_floor([row.times_s, second["times_s"]]))
-        return max(gaps, default=None)
+                found[i] = replace(rows[i], again_s=tuple(second["times_s"]))
+                gaps.append(verdict.noise_floor([rows[i].times_s, second["times_s"]]))
+        return found, float(np.quantile(gaps, 0.95, method="higher")) if gaps else None
+
+
+def _with_weight(row: Row, job: Job) -> Row:
+    """A row that was kept; how often the program ran it is told by this call's operators, whoever measured it."""
+    calls, ns = (job.base.get(name) for name in TRACED)
+    return replace(row, traced_calls=calls, traced_ns=ns)
+
+
+def _second_looks(rows: int) -> int:
+    return min(rows, max(_AGAIN_LEAST, min(_AGAIN_MOST, round(_AGAIN_SHARE * rows))))
 
 
 class _Resumed:
@@ -186,6 +228,4 @@ class _Resumed:
         assert self._path is not None
         done = {row.key for row in result}
         others = tuple(row for key, row in self._all.items() if key not in done)
-        BenchResult((*result.rows, *others), result.environment, result.noise_floor, result.complete).to_json(
-            self._path
-        )
+        replace(result, rows=(*result.rows, *others)).to_json(self._path)

@@ -16,6 +16,8 @@ from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.options import BenchOptions
 from luxmeter.operators.scales import check_names, scaled, sweep
 
+TRACED = ("traced_calls", "traced_ns")  # of a whole operator; its kernels are parts of it
+
 
 @dataclass(frozen=True)
 class Job:
@@ -94,7 +96,8 @@ def _job(
     key = short_hash([args, sizes, options.python_for(backend)])
     base = {"op": case.op, "signature": str(case.signature), "scale": ",".join(f"{k}={v}" for k, v in sizes.items()),
             "dtype": dtype, "backend": backend, "mode": "forward+backward" if options.backward else "forward",
-            "device": device, "threads": threads, "case": name, "key": key}  # fmt: skip
+            "device": device, "threads": threads, "case": name, "key": key,
+            "traced_calls": case.count, "traced_ns": case.total_ns}  # fmt: skip
     return Job(base, {**args, "case": {**said, "outputs": case.outputs}})
 
 
@@ -127,7 +130,7 @@ def aten_kernel_jobs(whole: Job, outcome: Outcome) -> Iterator[Job]:
     if outcome.status != "ok":
         yield _without_kernels(whole, mark, outcome)
         return
-    base = {k: v for k, v in whole.base.items() if k != "mode"}
+    base = {k: v for k, v in whole.base.items() if k not in ("mode", *TRACED)}
     for kernel in Operators(map(case_from_json, outcome.value)):
         args = {"case": _plain(kernel), "dtype": "recorded", "backend": "eager", "backward": False,
                 "device": base.get("device", "cpu"), "threads": base["threads"], "seed": whole.args.get("seed", 0)}  # fmt: skip
@@ -144,14 +147,16 @@ def onnx_kernel_jobs(whole: Job, outcome: Outcome) -> Iterator[Job]:
         return
     for number, found in enumerate(outcome.value):
         named = {k: found.pop(k) for k in ("kernel", "calls", "signature")}
-        yield Job({**whole.base, **named, "key": f"{mark}-{number}"}, {}, found)
+        base = {k: v for k, v in whole.base.items() if k not in TRACED}
+        yield Job({**base, **named, "key": f"{mark}-{number}"}, {}, found)
 
 
 def _without_kernels(whole: Job, mark: str, outcome: Outcome) -> Job:
     said = {"status": outcome.status, "reason": outcome.reason.strip().partition("\n")[0]}
     if isinstance(outcome.value, str):
         said = {"status": "unsupported", "reason": outcome.value}
-    return Job({**whole.base, "kernel": "(its kernels)", "key": mark}, {}, said)
+    base = {k: v for k, v in whole.base.items() if k not in TRACED}
+    return Job({**base, "kernel": "(its kernels)", "key": mark}, {}, said)
 
 
 def _plain(case: Case) -> dict[str, Any]:

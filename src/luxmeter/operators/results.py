@@ -1,9 +1,10 @@
 """What a benchmark gives: rows with raw times behind them, and the ways out (table, CSV, JSON, Parquet, pandas);
 two of its backends beside each other, case by case.
 
-JSON format `benchmark`, version 1: {"what", "version", "environment", "noise_floor", "rows": [...]}, raw times included.
-Parquet holds the same: a column for each field of a row, the rest as JSON in the schema's metadata under
-`luxmeter.benchmark`. History: 1, the first.
+JSON format `benchmark`, version 2: {"what", "version", "environment", "noise_floor", "complete", "whole", "rows": [...]}, raw times
+included. Parquet holds the same: a column for each field of a row, the rest as JSON in the schema's metadata under
+`luxmeter.benchmark`. History: 1, the first; 2 adds what an operator is in the traced run (`traced_calls`, `traced_ns` of a row, `whole`,
+[nanoseconds, calls] of all of it) and the times of a second look (`again_s`). Both are read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from luxmeter.store import put_result
 if TYPE_CHECKING:
     import pandas as pd
 
-VERSION = 1
+VERSION = 2
 FORMATS = (".csv", ".json", ".parquet", ".png", ".svg")
 _WHAT = "luxmeter benchmark"
 _PARQUET_KEY = b"luxmeter.benchmark"
@@ -43,6 +44,8 @@ class Row:
     `case` is the same for all scales, dtypes and backends of one recorded case; `prepare_s` is what compiling or
     exporting took; `memory_bytes` the most that was allocated at once during a call. `scale` names the sizes it was
     measured at; `calls` is how often one call runs this kernel; a row that could not take all that were asked for has the status `unscaled`.
+    `traced_calls` and `traced_ns` are how often the program that it comes from called it, and how long that took in all. `again_s` are
+    the times of a second look, later and in another process: what differs is the machine's noise.
     """
 
     op: str
@@ -76,10 +79,13 @@ class Row:
     calls: int = 1
     case: str = ""
     key: str = ""
+    traced_calls: int | None = None
+    traced_ns: int | None = None
     times_s: tuple[float, ...] = field(default=(), repr=False)
+    again_s: tuple[float, ...] = field(default=(), repr=False)
 
 
-COLUMNS = [f.name for f in fields(Row) if f.name not in ("times_s", "key")]
+COLUMNS = [f.name for f in fields(Row) if f.name not in ("times_s", "again_s", "key")]
 
 
 def row_of(base: dict[str, Any], found: dict[str, Any]) -> Row:
@@ -142,6 +148,9 @@ class BenchResult:
     environment: dict[str, Any] = field(default_factory=dict, repr=False)
     noise_floor: float | None = None
     complete: bool = True
+    whole: tuple[int, int] | None = (
+        None  # nanoseconds and calls of the traced run that its operators are a part of
+    )
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -193,7 +202,7 @@ class BenchResult:
 
     def _said(self) -> dict[str, Any]:
         return {"what": _WHAT, "version": VERSION, "environment": self.environment, "noise_floor": self.noise_floor,
-                "complete": self.complete, "rows": [asdict(row) for row in self.rows]}  # fmt: skip
+                "complete": self.complete, "whole": self.whole, "rows": [asdict(row) for row in self.rows]}  # fmt: skip
 
     def to_parquet(self, path: str | Path) -> Path:
         """Write everything, raw times included, as Parquet; `load_benchmark` reads it."""
@@ -292,10 +301,25 @@ def load_benchmark(path: str | Path) -> BenchResult:
     """What `BenchResult.to_json` or `to_parquet` wrote."""
     try:
         said = _read(Path(path))
-        if said["what"] != _WHAT or said["version"] > VERSION:
-            raise ValueError(f"it is {said['what']!r}, version {said['version']!r}")
-        rows = tuple(Row(**{**row, "times_s": tuple(row["times_s"])}) for row in said["rows"])
-        return BenchResult(rows, said["environment"], said["noise_floor"], said["complete"])
+        if said["what"] != _WHAT:
+            raise ValueError(f"it is {said['what']!r}")
+        if said["version"] > VERSION:
+            raise UsageError(
+                "benchmark-newer",
+                f"{path} has version {said['version']!r} of the benchmark format; this Luxmeter reads up to {VERSION}.",
+                "Update Luxmeter, or measure again with this one.",
+            )
+        rows = tuple(_row(row) for row in said["rows"])
+        whole = said.get("whole")  # since version 2
+        return BenchResult(
+            rows,
+            said["environment"],
+            said["noise_floor"],
+            said["complete"],
+            None if whole is None else (int(whole[0]), int(whole[1])),
+        )
+    except UsageError:
+        raise
     except OSError as error:
         raise UsageError(
             "benchmark-unreadable", f"{path} cannot be read: {error}.", "Check the path."
@@ -306,6 +330,13 @@ def load_benchmark(path: str | Path) -> BenchResult:
             f"{path} is no benchmark of Luxmeter: {error}.",
             "Give a file that to_json wrote.",
         ) from error
+
+
+def _row(said: dict[str, Any]) -> Row:
+    series = {name: tuple(said.get(name) or ()) for name in ("times_s", "again_s")}
+    if "times_s" not in said:
+        raise KeyError("times_s")
+    return Row(**{**said, **series})
 
 
 def _read(path: Path) -> Any:

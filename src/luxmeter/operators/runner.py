@@ -29,5 +29,5 @@ def bench(ops: Operators | Case, **settings: Unpack[BenchSettings]) -> BenchResu
         pools = Pools(options, stack, preload="luxmeter.operators.work")
         engine = Engine("luxmeter.operators.work:bench_one", options, pools)
         jobs = list(jobs_of(ops, options, pools.of("eager") if options.kernels else None))
-        result = engine.run(jobs)
+        result = engine.run(jobs, whole=ops.known_whole)
     return put_benchmark(result)

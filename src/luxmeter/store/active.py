@@ -27,12 +27,12 @@ def active_run() -> RunWriter | None:
     return run
 
 
-def active_folder() -> Path | None:
-    """The folder of the run that is active here: on a rank that makes none, that of rank 0, if it is found."""
+def active_folder(patience_s: float | None = None) -> Path | None:
+    """The folder of the run that is active here: on a rank that makes none, that of rank 0, if it comes soon (`patience_s`)."""
     run = active_run()
     if run is not None:
         return run.folder
-    return _beside[-1].found() if _beside else None
+    return _beside[-1].found(patience_s) if _beside else None
 
 
 @contextmanager

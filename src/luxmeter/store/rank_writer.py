@@ -40,10 +40,11 @@ class RankWriter(RunWriter):
         with self._lock:
             self._join(run_folder)
 
-    def found(self) -> Path | None:
-        """The run's folder; waits a little for it, if rank 0 is not as far yet."""
+    def found(self, patience_s: float | None = None) -> Path | None:
+        """The run's folder; waits so long for it, or a little, if rank 0 is not as far yet."""
         with self._lock:
-            return self.run_folder if self._is_found(_PATIENCE_S) else None
+            patience_s = _PATIENCE_S if patience_s is None else patience_s
+            return self.run_folder if self._is_found(patience_s) else None
 
     # -- inside: until the run is found, nothing is written -----------------------------------------------------
 

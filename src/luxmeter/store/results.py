@@ -1,7 +1,7 @@
 """What was measured inside a run rests in it: a folder for each result, with a head that says what it is.
 
 results/<kind>/<nnnn>/result.json is the head: {"format", "kind", "title", "made_ns", "file"}; the file beside it has the
-format of the room that made it. Kinds are called as the command that makes them: ops, bench, model, zen, search, eval.
+format of the room that made it. Kinds are called as the command that makes them: ops, bench, check, model, zen, search, eval.
 Traces (kind trace) rest in calls/<name>/, where they are written call by call; their trace.json is the head.
 What is there is never overwritten: the last of a kind is `RUN/bench`, the one before it `RUN/bench~1`.
 
@@ -35,11 +35,11 @@ from luxmeter.store.checked import damaged
 if TYPE_CHECKING:
     from luxmeter.calls import TraceResult
     from luxmeter.model import ModelCost, SearchResult, ZenScore
-    from luxmeter.operators import BenchResult, Operators
+    from luxmeter.operators import BenchResult, CheckResult, Operators
     from luxmeter.train import Evaluation
 
 FORMAT = 1
-KINDS = ("trace", "ops", "bench", "model", "zen", "search", "eval")  # in the order they are shown
+KINDS = ("trace", "ops", "bench", "check", "model", "zen", "search", "eval")  # in the order they are shown
 HEAD = "result.json"
 _NAMED = re.compile(rf"(?P<run>.+)/(?P<kind>{'|'.join(KINDS)})(?:~(?P<back>[0-9]+))?")
 _into: ContextVar[Path | Literal["", "none"]] = ContextVar("luxmeter_results_into", default="")
@@ -50,6 +50,7 @@ _LOAD: dict[str, Callable[[], Any]] = {
     "trace": lambda: by_name("load trace"),
     "ops": lambda: by_name("load ops"),
     "bench": lambda: by_name("load bench"),
+    "check": lambda: by_name("load check"),
     "model": lambda: by_name("load model"),
     "zen": lambda: by_name("load zen"),
     "search": lambda: by_name("load search"),
@@ -91,11 +92,22 @@ class Result:
 
     def load(
         self,
-    ) -> TraceResult | Operators | BenchResult | ModelCost | ZenScore | SearchResult | Evaluation:
+    ) -> (
+        TraceResult | Operators | BenchResult | CheckResult | ModelCost | ZenScore | SearchResult | Evaluation
+    ):
         """The result itself, by its kind."""
         if self.trouble is not None:
             raise self.trouble
-        found: TraceResult | Operators | BenchResult | ModelCost | ZenScore | SearchResult | Evaluation
+        found: (
+            TraceResult
+            | Operators
+            | BenchResult
+            | CheckResult
+            | ModelCost
+            | ZenScore
+            | SearchResult
+            | Evaluation
+        )
         found = _LOAD[self.kind]()(self.path)
         return found
 

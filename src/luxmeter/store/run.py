@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from luxmeter.calls import TraceResult
     from luxmeter.model import ModelCost
-    from luxmeter.operators import BenchResult, Operators
+    from luxmeter.operators import BenchResult, CheckResult, Operators
     from luxmeter.train import Answer
 
 
@@ -457,6 +457,12 @@ class Run:
     def bench(self) -> BenchResult | None:
         """Its last benchmark; None if it has none."""
         found: BenchResult | None = self._last("bench")
+        return found
+
+    @property
+    def check(self) -> CheckResult | None:
+        """Its last check; None if it has none."""
+        found: CheckResult | None = self._last("check")
         return found
 
     @property

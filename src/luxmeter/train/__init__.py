@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from luxmeter.train.queue.jobs import open_queue as open_queue
     from luxmeter.train.queue.options import JobOptions as JobOptions
     from luxmeter.train.queue.options import SweepOptions as SweepOptions
+    from luxmeter.train.queue.options import WorkerOptions as WorkerOptions
     from luxmeter.train.queue.options import job_options as job_options
     from luxmeter.train.queue.options import sweep_options as sweep_options
+    from luxmeter.train.queue.options import worker_options as worker_options
     from luxmeter.train.queue.sweep import Sweep as Sweep
     from luxmeter.train.queue.sweep import Trial as Trial
     from luxmeter.train.queue.sweep import load_sweep as load_sweep
@@ -123,6 +125,8 @@ __getattr__, __dir__, __all__ = door(
         "Trial": "queue.sweep",
         "load_sweep": "queue.sweep",
         "sweep_options": "queue.options",
+        "WorkerOptions": "queue.options",
+        "worker_options": "queue.options",
         "Worker": "queue.worker",
         "line_of_job": "queue.worker",
         "was_left": "queue.worker",

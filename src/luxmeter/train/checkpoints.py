@@ -186,9 +186,21 @@ def resume(trainer: Trainer, source: Source, *, keeps_random: bool = False) -> N
             if isinstance(part, Optimizer) and name in saved:
                 _check_optimizer(part, _state(saved, name), name, path)
     loop = saved["loop"]["value"]
+    absent = [f"{name} ({type(part).__name__})" for name, part in own.items() if name not in saved]
+    if absent:
+        there = [name for name in saved if name in own or "." not in name]
+        raise CheckpointError(
+            "checkpoint-of-another-model",
+            f"{path} holds no {', '.join(absent)}, which {type(trainer).__name__} has; "
+            f"it holds {', '.join(name for name in there if name not in _TAKEN) or 'other things'}.",
+            "Build the Trainer as it was when it was saved. Nothing was changed.",
+        )
     restore_state(state, {**own, **loaders, **callbacks}, random=True, path=path, info=loaded.info)
     training, at = trainer._training, trainer.position
     at.load_state_dict(loop["position"])
+    if at.global_step:
+        for optimizer in trainer.optimizers:  # else torch warns of a scheduler that is stepped before it is
+            optimizer._opt_called = True  # type: ignore[attr-defined]
     mine = _of_this_rank(trainer, saved, state["random"])
     trainer.callbacks.keep_rhythm(loop["rhythm"])
     training.merged = None

@@ -14,6 +14,7 @@ from torch.utils.data.distributed import DistributedSampler
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.experiment import DataLoader, Shard, ShardedBatches
 from luxmeter.nested import tensors_of
+from luxmeter.train.registries import about
 
 NAMES = ("train", "eval", "test")
 
@@ -25,6 +26,7 @@ class DataBundle:
         self._given: dict[str, Iterable[Any] | Callable[[], Iterable[Any]]] = {}
         self._made: dict[str, Iterable[Any]] = {}
         self._dealer: Dealer | None = None
+        self.how_to_give = "Register it in initial_trainer: self.regist_databundler({name}=DataLoader(...))."
 
     def deal(self, dealer: Dealer) -> None:
         """With several ranks: each has its part of the data."""
@@ -57,11 +59,12 @@ class DataBundle:
     def __getitem__(self, name: str) -> Iterable[Any]:
         if name not in self._made:
             if name not in self._given:
-                raise UsageError(
+                error = UsageError(
                     "no-data",
                     f"There is no {name} data.",
-                    f"Register it in initial_trainer: self.regist_databundler({name}=DataLoader(...)).",
+                    self.how_to_give.format(name=name),
                 )
+                raise about(error, f"data.{name}")
             given: Any = self._given[name]
             made = given if hasattr(given, "__iter__") else given()
             if not hasattr(made, "__iter__"):

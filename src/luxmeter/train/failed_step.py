@@ -23,11 +23,11 @@ from luxmeter.errors import CheckpointError, LuxmeterError, UsageError
 from luxmeter.experiment import BaseParams, Meter, Params, Saver, restore_state, set_rng_state
 from luxmeter.files import read_json
 from luxmeter.store import RunWriter, inside, layout, number_of
-from luxmeter.train import parts
+from luxmeter.train import own_run, parts
 from luxmeter.train.callbacks.callback import Callback
 from luxmeter.train.callbacks.optimization import loss_of
 from luxmeter.train.data import to_device
-from luxmeter.train.nan_origin import stop_at_nan
+from luxmeter.train.nan_origin import check_given, stop_at_nan
 from luxmeter.train.options import TrainerOptions
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class FailedStep:
         return kind().from_file(file)
 
     def class_of(self, source: str, name: str) -> Any:
-        """A class by name, of a module or of a script, which is not run as one."""
+        """A class by name, of a module or of a script, which is not run as one, and left where it would begin a run."""
         if source.endswith(".py"):
             alias = f"replayed_{Path(source).stem}"
             if alias not in sys.modules:
@@ -203,7 +203,8 @@ class FailedStep:
                 if spec is None or spec.loader is None or not Path(source).is_file():
                     raise UsageError("failed-step-class", f"There is no file {source}.", "Correct its path.")
                 sys.modules[alias] = module = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(module)
+                with own_run.classes_alone():
+                    spec.loader.exec_module(module)
             found: Any = sys.modules[alias]
         else:
             found = importlib.import_module(source)
@@ -253,6 +254,7 @@ class FailedStep:
         at = {"eidx": self.record["epoch"], "idx": self.record["batch"], "global_step": self.record["step"]}
         trainer.position.load_state_dict({**trainer.position.state_dict(), **at})
         batch = to_device(self.batch, trainer.device)
+        check_given(batch, trainer.models)
         set_rng_state(self._failing["random"])
         with stop_at_nan(inf=self._is_inf, anomaly=anomaly):
             result = trainer.batch_method("train")(*at.values(), batch, trainer.params, trainer.device)
@@ -301,7 +303,10 @@ class _Watch(Callback):
 
     def before_batch(self, trainer: Trainer, batch: Any) -> None:
         """Begin to look."""
-        if not self._watches and trainer.position.global_step >= self.first:
+        if trainer.position.global_step < self.first:
+            return
+        check_given(batch, trainer.models)
+        if not self._watches:
             self._stack.enter_context(stop_at_nan(**self._how))
             self._watches = True
 

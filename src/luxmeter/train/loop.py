@@ -79,7 +79,7 @@ def evaluate(trainer: Trainer, training: Training, which: str) -> None:
     hooks.call(f"before_{which}", trainer)
     with closing(training.batches(which, device)) as batches:
         for idx, batch in enumerate(batches):
-            result = eval_batch(at.eidx, idx, at.done, batch, params, device)
+            result = eval_batch(at.begun_epoch, idx, at.done, batch, params, device)
             meter.update(metrics_in(result, trainer, which), weight=samples_in(batch) or 1)
             if is_alone:
                 training.interrupt_if_asked()

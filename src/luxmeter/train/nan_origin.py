@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.nested import found_in
+from luxmeter.nested import found_in, tensors_of
 
 _UNSET = ("empty", "new_empty", "resize")  # what they give is not set yet, and may be anything
 
@@ -53,6 +54,29 @@ class StopAtNaN(TorchFunctionMode):
         if not (value.is_floating_point() or value.is_complex()) or value.is_meta:
             return False
         return bool((~torch.isfinite(value)).any() if self._inf else torch.isnan(value).any())
+
+
+def check_given(batch: Any, models: Mapping[str, Module]) -> None:
+    """Raise if a nan does not arise in the step at all: if the batch holds one, or a weight does before the step.
+
+    Infinities in a batch may be meant (a mask); in a weight they are none.
+    """
+    for number, value in enumerate(tensors_of(batch)):
+        if count := int(torch.isnan(value).sum()) if value.is_floating_point() or value.is_complex() else 0:
+            shape = f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+            raise LuxmeterError(
+                "nan-origin",
+                f"The batch itself holds nan: {count} of the {value.numel()} values of its tensor {number}, {shape}.",
+                "Look at the data: nothing of the step has run yet.",
+            )
+    for name, model in models.items():
+        for key, weight in model.named_parameters():
+            if not bool(torch.isfinite(weight).all()):
+                raise LuxmeterError(
+                    "nan-origin",
+                    f"{name}.{key} holds values that are not finite before the step.",
+                    "An earlier step made them: python replay.py --from-checkpoint, or train with NaNGuard(every=1).",
+                )
 
 
 @contextlib.contextmanager

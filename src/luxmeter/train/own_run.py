@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +23,34 @@ _GONE_S, _THERE_S = (
     60.0,
 )  # to wait for the shards of other ranks, if one of them has failed, or this one alone
 _begun = 0  # runs, by this process, which is the first of several
+_only_classes = False
 _COUNTERS = ("eidx", "idx", "global_step")  # among the parameters, but no choice of anybody
 # The run that goes on between the trainings of its trainer, which itself may be gone.
 _open: tuple[Experiment, Logger, weakref.ref[Trainer]] | None = None
 
 
+class _ClassesAreThere(BaseException):
+    """A program has come to its training, and only what stands above that is wanted."""
+
+
+@contextlib.contextmanager
+def classes_alone() -> Iterator[None]:
+    """Inside, a program that is run for its classes is left where it would begin a run: it may have no `__main__` guard."""
+    global _only_classes
+    _only_classes = True
+    try:
+        yield
+    except _ClassesAreThere:
+        pass
+    finally:
+        _only_classes = False
+
+
 def begin(trainer: Trainer, name: str | PathLike[str] | None) -> Experiment:
     """The trainer's run: the one that goes on, or a new one, named as the last one if no name is given."""
     global _open
+    if _only_classes:
+        raise _ClassesAreThere
     state = trainer._training
     if state.experiment is not None and state.experiment.state == "running":
         if name is None or name == state.run_name:

@@ -17,12 +17,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from luxmeter import supported
 from luxmeter.errors import UsageError
 from luxmeter.train import parts
 from luxmeter.train.dist import all_reduce, broadcast
 
 if TYPE_CHECKING:
     from luxmeter.train.trainer import Trainer
+
+
+# Names of DDP's own that are used here, and that torch may change.
+_OF_DDP = ("_pre_forward", "_post_forward", "require_backward_grad_sync", "require_forward_param_sync")
 
 
 class Replica:
@@ -36,6 +41,11 @@ class Replica:
         self.forwards = 0
         self._is_first = True  # forward since a step: the buffers become those of rank 0
         self._ddp: Any = DistributedDataParallel(model, find_unused_parameters=unused)
+        for name in _OF_DDP:
+            if not hasattr(self._ddp, name):
+                raise supported.torch_changed(
+                    'parallel="ddp"', f"DistributedDataParallel.{name}", "Install another torch"
+                )
         if not unused:
             self._arrange_buckets()
         before, after = self._before, self._after

@@ -37,6 +37,12 @@ class Position:
         """How many batches were trained on since the start."""
         return self.global_step + self.batch_done
 
+    @property
+    def begun_epoch(self) -> int:
+        """The last epoch of which a batch was handed out: between two epochs the one before; 0 at the start."""
+        is_between = self.phase is Phase.BATCHES and not (self.idx or self.in_batch)
+        return self.eidx - is_between
+
     def next_batch(self) -> None:
         """On to the next one."""
         self.idx += 1

@@ -7,12 +7,13 @@ import importlib
 import inspect
 import reprlib
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from luxmeter.errors import LuxmeterError, UsageError, near_names
 from luxmeter.experiment import BaseParams
 from luxmeter.registry import Registry
 
+E = TypeVar("E", bound=Exception)
 Thing = Callable[..., Any]  # a class, or a function that makes something
 
 
@@ -210,7 +211,7 @@ def config_key_of(error: BaseException) -> str:
 
 def _no_type(cfg: Mapping[str, Any], registry: Registry[Thing], key: str) -> Exception:
     listed = ", ".join(map(str, cfg)) or "nothing"
-    return _about(
+    return about(
         UsageError(
             "build-no-type",
             f"{_shown(key)}has no type of a {registry.kind}; it has {listed}.",
@@ -220,7 +221,8 @@ def _no_type(cfg: Mapping[str, Any], registry: Registry[Thing], key: str) -> Exc
     )
 
 
-def _about(error: Exception, key: str) -> Exception:
+def about(error: E, key: str) -> E:
+    """The error as one of this key of a config."""
     vars(error)["config_key"] = key
     return error
 
@@ -239,8 +241,8 @@ def _thing(said: Any, registry: Registry[Thing], key: str) -> tuple[Thing, str]:
     except (LuxmeterError, ImportError, AttributeError) as error:
         what = error.what if isinstance(error, LuxmeterError) else f"{said!r} cannot be imported: {error}."
         next_step = error.next_step if isinstance(error, LuxmeterError) else "Check it: package.module:Name."
-        raise _about(UsageError("unknown-name", _shown(key) + what, next_step), key) from error
-    raise _about(
+        raise about(UsageError("unknown-name", _shown(key) + what, next_step), key) from error
+    raise about(
         UsageError(
             "build-no-type",
             f"{_shown(key)}type={said!r} is no {registry.kind}.",
@@ -307,7 +309,7 @@ def _checked(
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         for argument in arguments:
             if argument not in known:
-                raise _about(
+                raise about(
                     UsageError(
                         "build-argument",
                         f"{_shown(key)}{name} takes no argument {argument!r}.",
@@ -317,7 +319,7 @@ def _checked(
                 )
     missing = [one.name for one in named if one.default is one.empty and one.name not in arguments]
     if missing and needs_all:
-        raise _about(
+        raise about(
             UsageError(
                 "build-argument",
                 f"{_shown(key)}{name} needs {', '.join(missing)}.",

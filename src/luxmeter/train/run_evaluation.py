@@ -230,9 +230,6 @@ def _evaluated(trainer: Trainer, run: Run, job: Mapping[str, Any], notes: list[s
         if file.suffix not in (".ckpt", ".pth"):  # a blob: its name is its content's
             warnings.simplefilter("ignore")
         _, step = checkpoints.load_weights(trainer, file)
-    at = trainer.position
-    if not at.idx and at.global_step:  # saved at an epoch's end: that is the one it is the evaluation of
-        at.eidx -= 1
     meter = trainer.evaluate(on)
     if meter is None:
         lacks = f"{on} data" if on not in trainer.data else f"{on}_batch"
@@ -245,7 +242,16 @@ def _evaluated(trainer: Trainer, run: Run, job: Mapping[str, Any], notes: list[s
     metrics = {key: float(number) for key, number in numbers.items() if number is not None}
     shown = {key: meter.shown(key) for key in metrics}
     return Evaluation(
-        run.id, name, on, str(file), step, at.eidx, str(trainer.device), metrics, shown, tuple(notes)
+        run.id,
+        name,
+        on,
+        str(file),
+        step,
+        trainer.position.begun_epoch,
+        str(trainer.device),
+        metrics,
+        shown,
+        tuple(notes),
     )
 
 

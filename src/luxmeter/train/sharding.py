@@ -21,6 +21,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
 
+from luxmeter import supported
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.experiment import Sharded, is_in_rows, rows_of
 from luxmeter.train import parts
@@ -50,6 +51,9 @@ class Shards:
         for name, model in trainer.models.items():
             for root in _roots(model):
                 self._shard(name, root)
+        for root in self.roots:
+            if name := lacks(root):
+                raise supported.torch_changed('parallel="fsdp"', name, 'Train with parallel="ddp"')
         after = _named(trainer)
         new = {id(old): after[name] for name, old in before.items()}
         held = [
@@ -498,13 +502,39 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def lacks(root: Any) -> str:
+    """Of torch's own names that are used here, which it may change, the first that a sharded module has not; empty if it has all."""
+    if not hasattr(dist, "_broadcast_coalesced"):
+        return "torch.distributed._broadcast_coalesced"
+    if not hasattr(root, "_get_fsdp_state"):
+        return "FSDPModule._get_fsdp_state"
+    state = root._get_fsdp_state()
+    if not hasattr(state, "_lazy_init"):
+        return "FSDPState._lazy_init"
+    if not (hasattr(state, "_fsdp_param_groups") or hasattr(state, "_fsdp_param_group")):
+        return "FSDPState._fsdp_param_groups"
+    for group in _groups(state):
+        if not hasattr(group, "fsdp_params"):
+            return "FSDPParamGroup.fsdp_params"
+        for one in group.fsdp_params:
+            # The whole parameter is there from the first time on that it was gathered.
+            told = {*vars(one), *getattr(type(one), "__annotations__", {})}
+            for name in ("sharded_param", "unsharded_accumulated_grad", "_unsharded_param"):
+                if name not in told:
+                    return f"FSDPParam.{name}"
+    return ""
+
+
+def _groups(state: Any) -> list[Any]:
+    """Older torches have one at most, under another name."""
+    groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
+    return [group for group in groups if group is not None]
+
+
 def _params(module: Any) -> Iterator[Any]:
     """What FSDP holds of each parameter of a unit."""
-    state = module._get_fsdp_state()
-    groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
-    for group in groups:
-        if group is not None:
-            yield from group.fsdp_params
+    for group in _groups(module._get_fsdp_state()):
+        yield from group.fsdp_params
 
 
 def _waiting(held: Any) -> Tensor | None:

@@ -34,14 +34,14 @@ from luxmeter.train.callbacks.optimization import Optimization
 from luxmeter.train.data import DataBundle, Dealer, moved, to_device
 from luxmeter.train.defaults import add_defaults, check_options, trace_callback, usual_steps
 from luxmeter.train.dist import Group, agree, broadcast_object
+from luxmeter.train.failure import shows_users_frames
 from luxmeter.train.in_step import InStep
-from luxmeter.train.interrupt import ctrl_c_asks
 from luxmeter.train.options import TrainerOptions, TrainerSettings, make_options
 from luxmeter.train.own_params import with_own_params
 from luxmeter.train.parallel import Replicas, identity, same_weights, shapes
 from luxmeter.train.position import Pace, Position
 from luxmeter.train.run_evaluation import evaluate_instead
-from luxmeter.train.training import Training
+from luxmeter.train.training import Training, ctrl_c_asks
 
 
 class Trainer:
@@ -55,14 +55,18 @@ class Trainer:
 
     Params: ClassVar[type[BaseParams] | None] = None
     group: ClassVar[str] = ""
+    _how_to_optimize: ClassVar[str] = (
+        "Make one in initial_trainer: self.optim = SGD(self.model.parameters(), lr=params.lr)."
+    )
 
+    @shows_users_frames
     def __init__(
         self, params: BaseParams | Mapping[str, Any] | None = None, **settings: Unpack[TrainerSettings]
     ) -> None:
         options = make_options(settings)
         self.params = with_own_params(type(self), params)
         self._training = Training(options, Position(self.params))
-        self.device = _device(self.params.get("device"))
+        self.device = device_of(self.params.get("device"))
         self.logger = Logger(f"luxmeter.{type(self).__name__}", level="warning" if options.quiet else "info")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -114,6 +118,7 @@ class Trainer:
 
     # -- what a user calls -----------------------------------------------------------------------------------------
 
+    @shows_users_frames
     def initial_exp(self, name: str | PathLike[str] | None = None) -> Experiment:
         """Begin the run, and make callbacks, models and data. While a run goes on, that one; without a name, as the last one.
 
@@ -132,6 +137,7 @@ class Trainer:
 
     register_data = regist_databundler
 
+    @shows_users_frames
     def train(
         self,
         *,
@@ -181,14 +187,17 @@ class Trainer:
                 tracing.unhook(self)
         return self.meter
 
+    @shows_users_frames
     def eval(self) -> AvgMeter | None:
         """Evaluate on the eval data; the averages, or None for a Trainer without evaluation."""
         return self.evaluate("eval")
 
+    @shows_users_frames
     def test(self) -> AvgMeter | None:
         """Evaluate on the test data."""
         return self.evaluate("test")
 
+    @shows_users_frames
     def evaluate(self, which: str) -> AvgMeter | None:
         """One pass over the data called `which`, without gradients, in evaluation mode."""
         state = self._training
@@ -213,6 +222,7 @@ class Trainer:
             raise
         return state.meters[which]
 
+    @shows_users_frames
     def predict(self, data: Any) -> Any:
         """What predict_batch says of a batch; of a loader, a list of what it says of each."""
         self.initialise()
@@ -234,12 +244,14 @@ class Trainer:
         """Go on with the next epoch after this batch; with several ranks, when all of them have heard of it."""
         self._training.ask("stop_epoch")
 
+    @shows_users_frames
     def save_checkpoint(
         self, info: Mapping[str, Any] | None = None, *, kind: str = "checkpoint", epoch_done: bool = False
     ) -> str:
         """Save everything the training needs to go on bit by bit; returns the path."""
         return checkpoints.save(self, info, kind=kind, epoch_done=epoch_done)
 
+    @shows_users_frames
     def load_checkpoint(self, source: bool | int | str | PathLike[str] = True) -> None:
         """Put back a checkpoint: the latest (True), that of a step, a file, or the latest one of another run."""
         self._refuse_if_busy()
@@ -247,6 +259,7 @@ class Trainer:
         self.callbacks.hooks.call("setup", self)
         checkpoints.resume(self, source)
 
+    @shows_users_frames
     def cost(self, *inputs: Any) -> ModelCost:
         """What the model costs (lux.analyze) on these inputs, or on those of a batch of the training data; into the run."""
         self.initial_exp()
@@ -594,12 +607,20 @@ def _taken(kind: type, name: str) -> UsageError:
     )
 
 
-def _device(given: Any) -> torch.device:
+def device_of(given: Any) -> torch.device:
+    """The device that a parameter names; one that is not here is refused."""
     try:
-        return torch.device(given or "cpu")
+        device = torch.device(given or "cpu")
     except (RuntimeError, TypeError) as error:
         raise UsageError(
             "trainer-device",
             f"params.device is {given!r}: {str(error).partition(' at start')[0]}.",
             'Give one such as "cpu", "cuda" or "cuda:1".',
         ) from error
+    if device.type == "cuda" and (device.index or 0) >= (there := torch.cuda.device_count()):
+        raise UsageError(
+            "trainer-device",
+            f"params.device is {given!r}, and torch sees {there or 'no'} CUDA device{'' if there == 1 else 's'} here.",
+            'Check the driver and CUDA_VISIBLE_DEVICES, or give another one: "cpu".',
+        )
+    return device

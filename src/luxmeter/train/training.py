@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,6 +65,9 @@ class Training:
     )
     shards: Shards | None = None  # of parallel="fsdp"
     contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)
+    where: Callable[[str], str] = lambda key: (
+        ""
+    )  # file, line and key of the config that it comes of, if it does
 
     def is_over(self) -> bool:
         """Whether nothing is left to train."""
@@ -178,6 +185,31 @@ class Training:
             self.reading = False
         if is_empty:
             raise _no_batch("train", source)
+
+
+@contextmanager
+def ctrl_c_asks(ask: Callable[[], bool]) -> Iterator[None]:
+    """Inside, Ctrl-C calls `ask`, and raises KeyboardInterrupt only if that says no: the second one stops at once.
+
+    Only where Ctrl-C would raise it anyway: a handler of the program's own decides for itself. Processes that were forked
+    meanwhile (workers that read data) hear it too, and go on: they end with this one.
+    """
+    owner = os.getpid()
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == owner and not ask():
+            signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, asked)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is asked:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _no_batch(which: str, source: Any) -> UsageError:

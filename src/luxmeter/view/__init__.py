@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from luxmeter.view.cli import main as main
     from luxmeter.view.notebook import load_ipython_extension as load_ipython_extension
     from luxmeter.view.pages.bench import benchmark_picture as benchmark_picture
+    from luxmeter.view.pages.check import check_page as check_page
     from luxmeter.view.pages.model import model_page as model_page
     from luxmeter.view.pages.plots import parallel as parallel
     from luxmeter.view.pages.plots import plot as plot
@@ -24,6 +25,7 @@ __getattr__, __dir__, __all__ = door(
         "main": "cli",
         "load_ipython_extension": "notebook",
         "benchmark_picture": "pages.bench",
+        "check_page": "pages.check",
         "model_page": "pages.model",
         "parallel": "pages.plots",
         "plot": "pages.plots",

@@ -22,7 +22,13 @@ from luxmeter.store import (
 )
 
 _LATEST = re.compile(r"latest(?:~([0-9]+))?")
-_SAID = {"ops": "luxmeter operators", "model": "luxmeter.model_cost", "zen": "luxmeter.score"}
+_SAID = {
+    "ops": "luxmeter operators",
+    "bench": "luxmeter benchmark",
+    "check": "luxmeter check",
+    "model": "luxmeter.model_cost",
+    "zen": "luxmeter.score",
+}
 _NOT_THERE = ("run-not-found", "no-runs-yet", "not-a-run", "no-lab")
 
 

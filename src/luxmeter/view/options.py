@@ -16,11 +16,11 @@ from luxmeter.options import Option, declared
 def takes(
     options: type | tuple[type, ...], *names: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command these options, in place of its parameter `given`, which then holds those that were given."""
+    """Give a command these options, or all, in place of its parameter `given`, which then holds those that were given."""
     known: dict[str, Option] = {}
     for one in options if isinstance(options, tuple) else (options,):
         known |= declared(one)
-    chosen = [known[name] for name in names]
+    chosen = [known[name] for name in names or known]
 
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)

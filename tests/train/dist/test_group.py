@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import socket
@@ -25,6 +27,7 @@ from luxmeter.train.dist import (
     ensure_group,
     gather_objects,
     main_only,
+    meeting,
     who_failed,
 )
 from luxmeter.train.dist.address import first_host, is_one_of_several, meeting_address
@@ -154,6 +157,37 @@ def test_a_port_in_use() -> None:
         port = other.getsockname()[1]
         [error] = together(ensure_group, as_torchrun(2, port, ranks=[0]), SOON_S)
     assert error.slug == "port-in-use" and f"127.0.0.1:{port}" in error.what
+
+
+def test_a_port_where_something_else_listens_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for the other ranks, if rank 0 finds the port in use: they need not wait as long as for a rank that may still come."""
+    monkeypatch.setattr(meeting, "_ANSWERS_S", 0.5)
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen(1)
+        port = other.getsockname()[1]
+        [error] = together(ensure_group, as_torchrun(2, port, ranks=[1]), 30.0)
+    assert error.slug == "no-main-rank"
+    assert (
+        f"at 127.0.0.1:{port} within 0.5 s: 127.0.0.1:{port} answers, but not as rank 0 does." in error.what
+    )
+
+
+def saying(timeout_s: float) -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        failing(lambda: ensure_group(timeout_s))
+    return said.getvalue()
+
+
+def test_who_waits_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "_SAYS_S", 0.0)
+    [said] = together(saying, as_torchrun(3, free_port(), ranks=[0]), SOON_S)
+    assert said.startswith("luxmeter: rank 0 of 3 waits for ranks 1 and 2 at 127.0.0.1:"), said
+    [said] = together(saying, as_torchrun(3, free_port(), ranks=[1]), 3.0)
+    assert (
+        said.startswith("luxmeter: rank 1 of 3 waits for rank 0 at 127.0.0.1:") and said.count("\n") == 1
+    ), said
 
 
 def test_wrong_numbers() -> None:

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import luxmeter as lux
+from luxmeter.ranks import Rank
+from luxmeter.view.startup.life import folder_of_ranks
 
 SCRIPT = """\
 import os, sys
@@ -21,6 +23,8 @@ if rank == 1:
 WAITING = """\
 import time, torch, torch.distributed as dist
 import luxmeter as lux
+from luxmeter.ranks import Rank
+from luxmeter.view.startup.life import folder_of_ranks
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 with lux.Experiment("waiting") as exp:
@@ -77,3 +81,33 @@ def test_a_script(tmp_path: Path) -> None:
     assert "view/program.py" not in told
     (run,) = lux.runs()
     assert run.name == "script" and run.params["lr"] == 0.1 and run.state == "finished"
+
+
+def test_ranks_of_another_launcher_make_one_trace_in_the_run_of_rank_0(tmp_path: Path) -> None:
+    """As under `torchrun -m luxmeter run --trace`: each rank runs the command itself. Rank 0 is the slower one to begin."""
+    Path("script.py").write_text("import torch\ntorch.ones(3)\n")
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "luxmeter", "run", "--trace", "script.py"]
+    ranks = []
+    for rank in ("1", "0"):
+        variables = {**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank}
+        ranks.append(subprocess.Popen(words, env=variables, stderr=subprocess.PIPE, text=True))
+    said = [one.communicate(timeout=200)[1] for one in ranks]
+    assert [one.returncode for one in ranks] == [0, 0], said
+    (run,) = lux.runs()
+    assert run.trace is not None and run.trace.ranks == [0, 1] and not run.trace.notes(), said
+    assert run.trace.table()["torch.ones"].n == 2
+    assert f"the trace is in run {run.id}" in said[1] and "the trace is in" not in said[0], said
+    assert not list((Path(os.environ["LUXMETER_HOME"]) / "traces").glob("*"))
+
+
+def test_ranks_that_are_given_a_folder_share_it(tmp_path: Path) -> None:
+    first, second = (Rank(number, 2, number, "torchrun") for number in (0, 1))
+    asked = tmp_path / "calls"
+    assert folder_of_ranks(asked, first) == folder_of_ranks(asked, second) == asked
+    (asked / "rank0-12").mkdir(parents=True)
+    assert folder_of_ranks(asked, second) == asked, "which rank 0 has begun to write into"
+    assert folder_of_ranks(asked, first) == tmp_path / "calls-2", "of a job before"
+    (tmp_path / "calls-2").mkdir()
+    (tmp_path / "calls-2" / "notes.txt").touch()
+    assert folder_of_ranks(asked, first) == tmp_path / "calls-3", "where somebody else has something"

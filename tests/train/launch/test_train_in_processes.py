@@ -18,48 +18,14 @@ from forked_ranks import as_torchrun, free_port, together
 from in_process import Command
 
 from luxmeter.view.cli import main
+from shared_training import SHARED_CONFIG
 
 LIMIT_S = 600  # for a machine that is busy
-CONFIG = """\
-import os
-import signal
-
-import torch
-
-import luxmeter as lux
-from luxmeter.train import FakeData, dist
-
-fails = ""
-
-
-class Shared(lux.Trainer):
-    def initial_trainer(self, params):
-        self.model = torch.nn.Linear(6, 3)
-        self.optim = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.regist_databundler(train=torch.utils.data.DataLoader(FakeData(16, (6,), 3), batch_size=4))
-
-    def train_batch(self, eidx, idx, global_step, batch_data, params, device):
-        rank = dist.current_group().rank
-        total = dist.all_reduce(torch.tensor([rank + 1.0]))
-        if params.fails and rank == 1 and global_step == 1:
-            if params.fails == "killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if params.fails == "stops":
-                breakpoint()
-            else:
-                raise ValueError(f"no such batch on rank {rank}, {total.item():g} in all")
-        xs, ys = batch_data
-        return torch.nn.functional.cross_entropy(self.model(xs), ys)
-
-
-epoch = 1
-trainer = dict(type=Shared)
-"""
 
 
 @pytest.fixture(autouse=True)
 def config(own_names: None) -> Path:
-    Path("shared.py").write_text(CONFIG)
+    Path("shared.py").write_text(SHARED_CONFIG)
     return Path("shared.py")
 
 
@@ -126,12 +92,12 @@ def test_a_rank_is_killed_in_mid_training(tmp_path: Path) -> None:
 def test_a_rank_with_another_config_or_other_code(tmp_path: Path, config: Path) -> None:
     other = tmp_path / "other" / "shared.py"
     other.parent.mkdir()
-    other.write_text(CONFIG.replace("epoch = 1", "epoch = 2"))
+    other.write_text(SHARED_CONFIG.replace("epoch = 1", "epoch = 2"))
     for text, what in (
         ("epoch = 2", "the same config: rank 0 has 'epoch = 1' in line"),
         ("epoch = 1  # same", "the same code: rank 0 has 'shared.py "),
     ):
-        other.write_text(CONFIG.replace("epoch = 1", text))
+        other.write_text(SHARED_CONFIG.replace("epoch = 1", text))
         variables = as_torchrun(2, free_port())
         found = together(trained_own_file, variables, [str(config.absolute()), str(other)], str(tmp_path))
         for code, said in found:

@@ -7,31 +7,22 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from in_process import Command
-from queue_parts import Clock, PretendedEngine, project
+from queue_parts import Clock, PretendedEngine
 
 from luxmeter.process import Process
 from luxmeter.store import Job, Needs
-from luxmeter.train import JobOptions, Queue, Wanted, Worker, open_queue
+from luxmeter.train import JobOptions, Queue, Wanted, Worker
 from luxmeter.train.queue.begin import claim
 from luxmeter.train.queue.engines import on_node
 from luxmeter.train.queue.engines.engine import End
 from luxmeter.train.queue.engines.ray import resources, why_never
 from luxmeter.train.queue.engines.slurm import Slurm, last_line, parameters
-
-
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    project(tmp_path / "project")
-    made = open_queue(create=True)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from queue_parts import project
 
 from luxmeter.errors import StoreError
 from luxmeter.train import Queue, Wanted, open_queue
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    project(tmp_path / "project")
-    made = open_queue(create=True)
-    made.add(tmp_path / "project/script.py", [Wanted(["--lr", "0.1"])])
-    yield made
-    made.close()
+def queue(queue: Queue, tmp_path: Path) -> Queue:
+    """With a job in it."""
+    queue.add(tmp_path / "project/script.py", [Wanted(["--lr", "0.1"])])
+    return queue
 
 
 def test_jobs_stay_when_the_index_is_made_anew(queue: Queue) -> None:

@@ -63,7 +63,7 @@ def test_a_job_runs_with_the_code_as_it_was_and_its_run_says_so(
     before = git(folder, "status", "--porcelain"), git(folder, "rev-parse", "HEAD")
 
     worked = command("queue", "work", "--drain", "--slots", 2)
-    assert worked.code == 0 and worked.out == "1 done, 1 failed\n", worked
+    assert worked.code == 0 and worked.out == "1 done, 1 failed, 1 cancelled\n", worked
     assert "job 2 is queued again: attempt 1: failed with exit code 3" in worked.err
     assert command("queue", "log", 1).out.startswith("value 2 lr 0.5\n")
     waited = command("queue", "wait", 1, 2, 3)
@@ -153,7 +153,7 @@ def test_ctrl_c_waits_for_what_runs_and_a_second_one_ends_it(command: Command, t
     finally:
         worker.kill()
         worker.communicate()
-    assert "ending 1 jobs" in rest and "1 cancelled" in rest and worker.returncode == 0
+    assert "ending 1 job\n" in rest and "1 cancelled" in rest and worker.returncode == 0
     assert [(job.state, job.why) for job in queue.table.jobs()] == [
         ("cancelled", "ended with its worker"), ("queued", "")
     ]  # fmt: skip

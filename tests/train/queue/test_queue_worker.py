@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from queue_parts import Clock, PretendedEngine, project
+from queue_parts import Clock, PretendedEngine
 
 from luxmeter.errors import UsageError
 from luxmeter.process import Process
 from luxmeter.store import Job
-from luxmeter.train import JobOptions, Queue, Wanted, Worker, open_queue
+from luxmeter.train import JobOptions, Queue, Wanted, Worker
 from luxmeter.train.queue.begin import claim
 from luxmeter.train.queue.jobs import is_config
-
-
-@pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
-    project(tmp_path / "project")
-    made = open_queue(create=True)
-    yield made
-    made.close()
+from luxmeter.view.text.jobs import job_table
 
 
 def add(queue: Queue, *arguments: str, **options: Any) -> Job:
@@ -308,3 +300,37 @@ def test_a_job_needs_what_its_last_run_used(queue: Queue) -> None:
 def test_a_config_is_told_from_a_script(tmp_path: Path, text: str, expected: bool) -> None:
     (tmp_path / "file.py").write_text(text)
     assert is_config(tmp_path / "file.py") is expected
+
+
+def test_what_followed_a_job_that_failed_is_told(queue: Queue) -> None:
+    first = add(queue)
+    add(queue, after=(first.id,))
+    told: list[tuple[str, int, str]] = []
+    engine = PretendedEngine()
+    at_work = worker(queue, engine, told=lambda event, job: told.append((event, job.id, job.state)))
+    at_work.step()
+    engine.end(first.id, 1)
+    at_work.step()
+    assert told == [("began", 1, "running"), ("ended", 1, "failed"), ("ended", 2, "cancelled")]
+
+
+def test_a_job_that_never_began_names_no_run(queue: Queue) -> None:
+    add(queue)
+    engine = PretendedEngine()
+    engine.refuses = OSError("no room for a process")
+    worker(queue, engine).step()
+    (job,) = queue.table.jobs()
+    assert (job.state, job.run) == ("failed", "") and "no room for a process" in job.why
+    (row,) = job_table([job], now_ns=0).rows
+    assert row[-1] == job.why
+
+
+def test_how_a_program_ended_stands_in_the_list(queue: Queue) -> None:
+    add(queue)
+    engine = PretendedEngine()
+    at_work = worker(queue, engine)
+    at_work.step()
+    engine.end(1, 3)
+    at_work.step()
+    (row,) = job_table(queue.table.jobs(), now_ns=0).rows
+    assert row[1] == "failed" and row[-1] == "exit code 3"

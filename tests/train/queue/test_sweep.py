@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,18 @@ from queue_parts import Clock, Pretended, PretendedEngine, project
 
 from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.store import Lab
-from luxmeter.train import Queue, Sweep, SweepOptions, Worker, open_queue
+from luxmeter.train import Queue, Sweep, SweepOptions, Worker
 from luxmeter.train.queue.engines.engine import End, Start
 from luxmeter.train.queue.options import JobOptions
 from luxmeter.train.queue.space import read_grid, read_space, told_by
+from luxmeter.view.text.jobs import best_line
 
 
 @pytest.fixture
-def queue(tmp_path: Path) -> Iterator[Queue]:
+def queue(queue: Queue, tmp_path: Path) -> Queue:
+    """Its script takes a learning rate and a seed."""
     project(tmp_path / "project", script="parser.add_argument('--lr')\nparser.add_argument('--seed')\n")
-    made = open_queue(create=True)
-    yield made
-    made.close()
+    return queue
 
 
 class Learned(PretendedEngine):
@@ -232,3 +232,10 @@ def test_the_command_runs_a_sweep_and_runs_shows_its_best(command: Command, tmp_
     job = json.loads(command("queue", "list", "--group", "sweep-1", "--json").out)[1]
     assert job["trial"]["point"] == {"lr": 0.25} and job["arguments"] == ["--mine", "7", "--lr=0.25"]
     assert "bad-sweep-option" in command("sweep", "--mode", "most", "--grid", "lr=1", "project/script.py").err
+
+
+def test_a_metric_that_no_run_has_is_told(queue: Queue) -> None:
+    sweep = swept(queue, Learned(queue.lab), grid=("lr=0.5,0.1",), metric="accuracy")
+    assert best_line("s", sweep.ranked, "accuracy", "max").startswith(
+        "s: 2 of 2 trials done; no run has logged accuracy; "
+    )

@@ -12,22 +12,8 @@ from pathlib import Path
 import pytest
 from queue_parts import project
 
+from locked_jobs import LOCKED, noted
 from luxmeter.train import JobOptions, Wanted, Worker, engine_named, open_queue
-
-# Each job holds a lock while it runs: who finds it held runs beside itself.
-SCRIPT = """
-import fcntl, os, sys, time
-number, seconds, folder = sys.argv[1], float(sys.argv[2]), sys.argv[3]
-lock = open(f"{folder}/{number}.lock", "w")
-note = os.open(f"{folder}/noted", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-try:
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    os.write(note, f"twice {number}\\n".encode())
-os.write(note, f"began {number}\\n".encode())
-time.sleep(seconds)
-os.write(note, f"ended {number}\\n".encode())
-"""
 
 
 def work_until_killed() -> None:
@@ -38,10 +24,10 @@ def work_until_killed() -> None:
 
 
 def kill_workers(folder: Path, *, kills: int, jobs: int, job_s: float, seed: int) -> None:
-    script = project(folder / "project", script=SCRIPT)
+    script = project(folder / "project", script=LOCKED)
     draw = random.Random(seed)
     queue = open_queue(create=True)
-    wanted = [Wanted([str(number), str(job_s), str(folder)]) for number in range(jobs)]
+    wanted = [Wanted([str(number), str(folder), str(job_s)]) for number in range(jobs)]
     queue.add(script, wanted, JobOptions(cpus=1, memory=1))
     fork = multiprocessing.get_context("fork")
     for _ in range(kills):
@@ -53,13 +39,13 @@ def kill_workers(folder: Path, *, kills: int, jobs: int, job_s: float, seed: int
         worker.join()
         worker.close()
         if not queue.table.jobs("queued"):  # so that there is always one to be begun
-            queue.add(script, [Wanted([str(jobs), str(job_s), str(folder)])], JobOptions(cpus=1, memory=1))
+            queue.add(script, [Wanted([str(jobs), str(folder), str(job_s)])], JobOptions(cpus=1, memory=1))
             jobs += 1
     Worker(queue, engine_named("local"), slots=2).work(drain=True)
 
-    noted = (folder / "noted").read_text().split("\n")
-    assert not [line for line in noted if line.startswith("twice")]
-    assert sorted(line for line in noted if line.startswith("ended")) == sorted(
+    told = noted(folder)
+    assert not [line for line in told if line.startswith("twice")]
+    assert sorted(line for line in told if line.startswith("ended")) == sorted(
         f"ended {n}" for n in range(jobs)
     )
     assert [(job.id, job.state) for job in queue.table.jobs() if job.state != "done"] == []

@@ -101,6 +101,31 @@ def test_whatever_has_update_and_compute() -> None:
     assert metric.total == 50  # each evaluation counts anew
 
 
+def test_one_without_a_reset_counts_each_evaluation_alone() -> None:
+    class Counts:
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def update(self, labels: Tensor) -> None:
+            self.seen.append(len(labels))
+
+        def compute(self) -> int:
+            return sum(self.seen)
+
+    class Slotted:
+        __slots__ = ("seen",)
+        update, compute = Counts.update, Counts.compute
+
+    counts = Counts()
+    evaluators = Evaluators([counts], TaskFlow(nn.Linear(2, 2)))
+    for _ in range(2):
+        evaluators.before_eval(SimpleNamespace(device=torch.device("cpu")))  # type: ignore[arg-type]
+        evaluators.add({}, (torch.zeros(3, 2), torch.zeros(3)))
+        assert evaluators.metrics() == {"Counts": 3} and counts.seen == [3]
+    with pytest.raises(UsageError, match=r"has no reset\(\), and would count all evaluations together"):
+        Evaluators([Slotted()], TaskFlow(nn.Linear(2, 2)))
+
+
 def test_counts_that_float32_cannot_add() -> None:
     class Big(Evaluator):
         def eval(self, labels: Tensor) -> Mapping[str, Any]:

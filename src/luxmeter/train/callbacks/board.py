@@ -50,7 +50,7 @@ class BoardCallback(Callback):
         done = trainer.position.done
         if self._files is None or done % self.every:
             return
-        values = {"loss": result} if isinstance(result, Tensor) else result
+        values = {"loss": result} if isinstance(result, Tensor | float | int) else result
         found = {}
         if isinstance(values, Meter | Mapping):
             found = {f"train/{name}": value for name, value in _numbers(values).items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.render import NUMBER, Column, Table
@@ -70,6 +70,7 @@ class Hooked:
     every: int = 1
     once: bool = False
     is_default: bool = False  # goes when another one of its kind is hooked
+    key: str = ""  # of the config that made it
     calls: dict[str, int] = field(default_factory=dict)  # of hooks that have no number of their own
     was_called: list[str] = field(default_factory=list)  # of `once`: the hooks that have had their one call
 
@@ -106,6 +107,19 @@ class Hooked:
         return True
 
 
+class Blamed(NamedTuple):
+    """A callback that failed: its name, the hook, and the key of the config that made it."""
+
+    name: str
+    hook: str
+    key: str
+
+    @property
+    def text(self) -> str:
+        """`EarlyStop.after_epoch`."""
+        return f"{self.name}.{self.hook}"
+
+
 class Hooks(dict[str, tuple[Hook, ...]]):
     """Hook -> the methods of all callbacks that have it, in order. Looked up when a callback comes or goes, not at every batch."""
 
@@ -134,9 +148,15 @@ class Callbacks:
         self._hooked: list[Hooked] = []
         self._named: list[tuple[str, Hooked]] = []  # each with a name that no other has
 
-    def add(self, callback: Any, *, priority: int | None = None, every: int = 1, once: bool = False) -> None:
-        """Hook a callback: an object with any of the methods of HOOKS. It takes the place of the trainer's own of its kind."""
+    def add(
+        self, callback: Any, *, priority: int | None = None, every: int = 1, once: bool = False, key: str = ""
+    ) -> None:
+        """Hook a callback: an object with any of the methods of HOOKS. It takes the place of the trainer's own of its kind.
+
+        `key`: where a config says it, for messages.
+        """
         hooked = self._checked(callback, priority, every, once)
+        hooked.key = key
         of_trainer = [
             one for one in self._hooked if one.is_default and isinstance(callback, type(one.callback))
         ]
@@ -191,18 +211,18 @@ class Callbacks:
             if name in saved:
                 one.calls, one.was_called = dict(saved[name]["calls"]), list(saved[name]["was_called"])
 
-    def blamed(self, traceback: TracebackType | None, others: tuple[Any, ...] = ()) -> str:
-        """`EarlyStop.after_epoch` if an error came out of a callback; empty if not, or out of one of `others` it called."""
-        methods: dict[CodeType, str] = {}
+    def blamed(self, traceback: TracebackType | None, others: tuple[Any, ...] = ()) -> Blamed | None:
+        """The callback that an error came out of; None if of none, or out of one of `others` that it called."""
+        methods: dict[CodeType, Blamed | None] = {}
         for one in self._hooked:
             for name in one.methods():
                 code = getattr(getattr(one.callback, name), "__code__", None)
                 if code is not None:
-                    methods[code] = f"{one.name}.{name}"
+                    methods[code] = Blamed(one.name, name, one.key)
         for other in others:
             if (code := getattr(other, "__code__", None)) is not None:
-                methods[code] = ""
-        blamed = ""
+                methods[code] = None
+        blamed: Blamed | None = None
         while traceback is not None:
             blamed = methods.get(traceback.tb_frame.f_code, blamed)
             traceback = traceback.tb_next
@@ -261,7 +281,7 @@ class Callbacks:
 
     def __str__(self) -> str:
         if not self._hooked:
-            return "no callbacks"
+            return "no callbacks yet: initial_exp hooks the Trainer's own"
         rows = [
             (one.priority, name, "once" if one.once else "", one.every, ", ".join(one.methods()))
             for name, one in self._named

@@ -110,9 +110,7 @@ class EarlyStop(Callback):
             than = f"better than {best}" if best else "a number"
             by = f" by more than {monitor.min_delta:g}" if monitor.min_delta else ""
             why = f"{monitor.whole} was not {than}{by} for {self.waited} {times}"
-        self.reason = (
-            f"EarlyStop: stopped in epoch {trainer.position.eidx}, step {trainer.position.done}: {why}."
-        )
+        self.reason = f"EarlyStop: stopped in epoch {trainer.position.begun_epoch}, step {trainer.position.done}: {why}."
         trainer.logger.info(self.reason)
         experiment = trainer.experiment
         if experiment is not None and experiment.writer is not None:

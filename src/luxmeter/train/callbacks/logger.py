@@ -66,11 +66,11 @@ class LoggerCallback(Callback):
 
     def after_eval(self, trainer: Trainer, meter: AvgMeter) -> None:
         """The averages of the evaluation."""
-        trainer.logger.info(f"Epoch(eval) [{trainer.position.eidx}]  {averages(meter)}")
+        trainer.logger.info(f"Epoch(eval) [{trainer.position.begun_epoch}]  {averages(meter)}")
 
     def after_test(self, trainer: Trainer, meter: AvgMeter) -> None:
         """The averages of the test."""
-        trainer.logger.info(f"Epoch(test) [{trainer.position.eidx}]  {averages(meter)}")
+        trainer.logger.info(f"Epoch(test) [{trainer.position.begun_epoch}]  {averages(meter)}")
 
     def after_train(self, trainer: Trainer) -> None:
         """How long it took."""
@@ -78,13 +78,15 @@ class LoggerCallback(Callback):
             self.after_epoch(trainer, trainer.meter)
         batches = trainer.position.global_step - self._done_before
         took = timedelta(seconds=round(perf_counter() - self._began))
-        trainer.logger.info(f"Trained on {batches} batches in {took}")
+        trainer.logger.info(f"Trained on {batches} batch{'es' * (batches != 1)} in {took}")
 
     def line(self, trainer: Trainer, *, takes: bool = True) -> str:
         """Where the training stands. `takes`: times are counted anew from here."""
         at, pace, total = trainer.position, trainer.pace, trainer.data.length("train")
-        batches = max(1, pace.batches)
-        batch_s, data_s = pace.take() if takes else (pace.total_s / batches, pace.data_s / batches)
+        batches = pace.batches
+        batch_s, data_s = (
+            pace.take() if takes else (pace.total_s / max(1, batches), pace.data_s / max(1, batches))
+        )
         width = len(str(total)) if total else 0
         of = f"/{total}" if total else ""
         parts = [f"Epoch(train) [{at.eidx}][{at.idx + 1:>{width}}{of}]"]
@@ -96,7 +98,9 @@ class LoggerCallback(Callback):
             took_s = perf_counter() - self._began - pace.paused_s + self._paused_before_s
             left_s = took_s / max(1, done) * max(0, in_all - at.done)
             parts.append(f"eta: {timedelta(seconds=round(left_s))}")
-        parts += [f"time: {batch_s:.4f}", f"data_time: {data_s:.4f}", f"memory: {memory_mib(trainer.device)}"]
+        if batches:  # the one at hand is not over yet
+            parts += [f"time: {batch_s:.4f}", f"data_time: {data_s:.4f}"]
+        parts.append(f"memory: {memory_mib(trainer.device)}")
         return "  ".join([*parts, averages(trainer.meter, recent=True)])
 
 

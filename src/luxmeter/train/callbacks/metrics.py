@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -93,6 +94,9 @@ def metrics_in(result: Any, trainer: Trainer, which: str) -> Meter | Mapping[str
     if isinstance(result, Meter | Mapping) or result is None:
         return result
     if isinstance(result, Tensor):
+        return {"loss": result}
+    # Of an evaluation it may be anything.
+    if which == "train" and isinstance(result, int | float | np.number) and not isinstance(result, bool):
         return {"loss": result}
     raise UsageError(
         "batch-result",

@@ -92,7 +92,11 @@ class Monitor:
 
     def take(self, value: float, trainer: Trainer) -> None:
         """This is the best from now on."""
-        self.best, self.best_step, self.best_epoch = value, trainer.position.done, trainer.position.eidx
+        self.best, self.best_step, self.best_epoch = (
+            value,
+            trainer.position.done,
+            trainer.position.begun_epoch,
+        )
 
     def tell_if_absent(self, trainer: Trainer) -> None:
         """At the end of a training: say so if the metric never came."""

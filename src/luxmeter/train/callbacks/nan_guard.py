@@ -107,7 +107,7 @@ class NaNGuard(Callback):
         if self._due:
             return
         self._due = self._every
-        loss = result if isinstance(result, Tensor) else self._found(result, trainer)
+        loss = result if isinstance(result, Tensor | float | int) else self._found(result, trainer)
         if isinstance(loss, Tensor):
             if loss.numel() != 1:
                 return  # Optimization says what is wrong with it

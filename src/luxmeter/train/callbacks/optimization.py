@@ -15,6 +15,7 @@ from luxmeter.options import declared
 from luxmeter.train import parts
 from luxmeter.train.callbacks.callback import Callback
 from luxmeter.train.options import TrainerOptions
+from luxmeter.train.registries import about
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -189,12 +190,12 @@ class Optimization(Callback):
     def _take_over(self, trainer: Trainer) -> None:
         who = type(trainer).__name__
         if not self._optimizers:
-            raise UsageError(
+            error = UsageError(
                 "no-optimizer",
                 f"{who} has no optimizer to step.",
-                "Make one in initial_trainer: self.optim = SGD(self.model.parameters(), lr=params.lr). If nothing is to be trained, "
-                "return the loss as a number.",
+                f"{trainer._how_to_optimize} If nothing is to be trained, return the loss as a number.",
             )
+            raise about(error, "optimizer")
         for optimizer in self._optimizers:
             closure = inspect.signature(type(optimizer).step).parameters.get("closure")
             if closure is not None and closure.default is closure.empty:

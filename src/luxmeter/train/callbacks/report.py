@@ -171,7 +171,7 @@ def report_text(
     )
     parts = [
         f"# {_safe(run.name)} ({run.id})",
-        f"The training {how} in epoch {_epoch(trainer)} after {at.done} batches.",
+        f"The training {how} in epoch {at.begun_epoch} after {at.done} batches.",
     ]
     if error is not None and not isinstance(error, KeyboardInterrupt):
         parts.append(_code("".join(traceback.format_exception_only(error)).strip()))
@@ -197,11 +197,6 @@ def _folder(trainer: Trainer, run: Run) -> Path:
     """Where the checkpoints lie; from the report, if they lie in the run, which may be copied elsewhere."""
     folder, files = trainer.saver.folder, run.folder / layout.FILES
     return folder.relative_to(files) if folder.is_relative_to(files) else folder
-
-
-def _epoch(trainer: Trainer) -> int:
-    at = trainer.position
-    return at.eidx if at.idx or at.batch_done or at.eidx == 1 else at.eidx - 1  # the next one has not begun
 
 
 def _metric_table(run: Run, keys: Sequence[str]) -> Table:

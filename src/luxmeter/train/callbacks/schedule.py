@@ -55,7 +55,6 @@ class LRSchedule(Callback):
         self._steps = 0
         self._seen = 0  # of the optimizers' steps
         self._is_evaluated = False  # since the last change
-        self._is_resumed = False  # the optimizers' steps were made by another process
         self._schedulers: list[LRScheduler] = []
         self._optimization: Optimization | None = None
 
@@ -108,7 +107,6 @@ class LRSchedule(Callback):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         self._steps = int(state["steps"])
-        self._is_resumed = True
         if isinstance(self.schedule, LRScheduler) and state["scheduler"]:
             self.schedule.load_state_dict(dict(state["scheduler"]))
 
@@ -116,8 +114,6 @@ class LRSchedule(Callback):
         self._steps += 1
         if self._schedulers:
             for scheduler in self._schedulers:
-                if self._is_resumed:  # else torch warns that the optimizer was not stepped first
-                    scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
                 if not isinstance(scheduler, ReduceLROnPlateau):
                     scheduler.step()
                 elif self._has_come(trainer):

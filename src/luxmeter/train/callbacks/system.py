@@ -36,6 +36,12 @@ class SystemMetrics(Callback):
     ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise UsageError("system-every", f"every={every!r} is never.", "Give 1 or more.")
+        if samples is not None and not callable(samples):
+            raise UsageError(
+                "system-samples",
+                f"samples={samples!r} cannot be called.",
+                "Give a function of a batch: samples=lambda batch: len(batch[0]).",
+            )
         self.every = every
         self._samples_of = samples or samples_in
         self._clock = clock

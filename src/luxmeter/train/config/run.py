@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def train_config(
     random.fix_seed(config.default("seed", 0))
     files = config.written()
     trainer = make_trainer(config, debug=debug)
+    trainer._training.where = partial(_where, config)
     with trainer:
         with _located(config):
             experiment = trainer.initial_exp(name or _name(config))
@@ -158,6 +160,12 @@ def _known_checkpoint(resume: bool | str | PathLike[str]) -> bool | str | PathLi
             "Train it with checkpoints on, or name another run.",
         )
     return run.folder
+
+
+def _where(config: PyConfig, key: str) -> str:
+    """`small.py:12, task.loss_cfg.ce`: as far as the config has the key; empty if it has nothing of it."""
+    known = known_key(config, key)
+    return f"{config.where(known)}, {known}" if known else ""
 
 
 def _name(config: PyConfig) -> str:

@@ -84,10 +84,25 @@ def known_key(config: PyConfig, key: str) -> str:
 
 def _check(values: Mapping[str, Any]) -> None:
     from luxmeter.train.task.trainer import TaskTrainer
+    from luxmeter.train.trainer import device_of
 
     said = values.get("trainer", DEFAULT_TRAINER)
     kind = check(said, TRAINERS, key="trainer", more=("params",))
     _check_options(said, kind)
+    for name in ("epoch", "steps"):
+        number = values.get(name)
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise _about(
+                name,
+                UsageError(
+                    "train-length", f"{name}={number!r} trains nothing.", "Give a whole number from 1 on."
+                ),
+            )
+    if "device" in values:
+        try:
+            device_of(values["device"])
+        except UsageError as error:
+            raise _about("device", error) from error
     if not (isinstance(kind, type) and issubclass(kind, TaskTrainer)):
         return  # what a Trainer of one's own reads, it alone knows
     if values.get("task") is None:
@@ -136,6 +151,14 @@ def _check_options(said: Any, kind: Any) -> None:
                         "config-key",
                         f"{kind.__name__} has no option {name!r}.",
                         near_names(name, known) or f"It knows {', '.join(known)}.",
+                    ),
+                )
+            option = declared(TrainerOptions).get(name)
+            if option is not None and (wanted := option.wrong(said[name])):
+                raise _about(
+                    f"trainer.{name}",
+                    UsageError(
+                        "bad-trainer-option", f"{kind.__name__} cannot use {said[name]!r} there.", wanted
                     ),
                 )
 

@@ -8,8 +8,6 @@ from luxmeter.doors import door
 
 if TYPE_CHECKING:
     from luxmeter.train.dist.agreement import agree as agree
-    from luxmeter.train.dist.attempts import note as note
-    from luxmeter.train.dist.attempts import recall as recall
     from luxmeter.train.dist.collectives import all_reduce as all_reduce
     from luxmeter.train.dist.collectives import barrier as barrier
     from luxmeter.train.dist.collectives import broadcast as broadcast
@@ -24,13 +22,13 @@ if TYPE_CHECKING:
     from luxmeter.train.dist.group import Group as Group
     from luxmeter.train.dist.group import current_group as current_group
     from luxmeter.train.dist.group import ensure_group as ensure_group
+    from luxmeter.train.dist.meeting import note as note
+    from luxmeter.train.dist.meeting import recall as recall
 
 __getattr__, __dir__, __all__ = door(
     __name__,
     {
         "agree": "agreement",
-        "note": "attempts",
-        "recall": "attempts",
         "all_reduce": "collectives",
         "barrier": "collectives",
         "broadcast": "collectives",
@@ -45,5 +43,7 @@ __getattr__, __dir__, __all__ = door(
         "Group": "group",
         "current_group": "group",
         "ensure_group": "group",
+        "note": "meeting",
+        "recall": "meeting",
     },
 )

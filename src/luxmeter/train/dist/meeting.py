@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from luxmeter.train.dist.address import Address
 from luxmeter.train.dist.agreement import numbered
 
 _LOOKS_EVERY_S = 0.02
+_SAYS_S = 15.0  # after which a rank says for whom it waits
+_ANSWERS_S = 30.0  # for who listens where rank 0 should, to answer as it does
 _READING_S = 5.0  # for the others to hear what is wrong, before the store goes with rank 0
 _met: tuple[int, Meeting] | None = None  # and in which process: a forked one is no rank
 
@@ -96,6 +99,30 @@ def part_of(store: Any, name: str) -> Any:
     return PrefixStore(name, store)
 
 
+def note(name: str, value: Any) -> None:
+    """Leave a note for later attempts of this job: torchrun starts all ranks again when one fails, and its store outlives them.
+
+    Where rank 0 keeps the store there are none: nothing is left.
+    """
+    store = _of_job()
+    if store is not None:
+        store.set(name, json.dumps(value))
+
+
+def recall(name: str) -> Any:
+    """What an earlier attempt noted; None if there was none."""
+    store = _of_job()
+    return json.loads(store.get(name)) if store is not None and store.check([name]) else None
+
+
+def _of_job() -> Any:
+    """The store of all attempts of a job, and of no other job that meets there."""
+    met = current_meeting()
+    if met is None or not met.outlives_ranks:
+        return None
+    return part_of(met.store.underlying_store, f"luxmeter/job/{os.environ.get('TORCHELASTIC_RUN_ID', '')}")
+
+
 def _store(own: Rank, address: Address, timeout_s: float, *, is_host: bool) -> Any:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -118,7 +145,21 @@ def _store(own: Rank, address: Address, timeout_s: float, *, is_host: bool) -> A
     # In a thread: at a port where something else listens and says nothing, torch waits forever.
     thread = threading.Thread(target=make, name="luxmeter-meeting", daemon=True)
     thread.start()
-    thread.join(timeout_s + 10)
+    began, listens_since, is_said = time.monotonic(), None, False
+    while not made and (now := time.monotonic()) < began + timeout_s + 10:
+        thread.join(0.5)
+        if made or is_host:
+            continue
+        if not is_said and now > began + _SAYS_S:
+            is_said = True
+            _say(
+                f"rank {own.rank} of {own.world_size} waits for rank 0 at {address}, {timeout_s:g} s at most"
+            )
+        if listens_since is None and _listens(address):
+            listens_since = now
+        if listens_since is not None and now > listens_since + _ANSWERS_S:
+            timeout_s = _ANSWERS_S
+            break
     [found] = made or [TimeoutError(f"{address} answers, but not as rank 0 does")]
     if not isinstance(found, Exception):
         return found
@@ -129,6 +170,20 @@ def _store(own: Rank, address: Address, timeout_s: float, *, is_host: bool) -> A
             "Set MASTER_PORT to a free port, or end what is left of a job before.",
         ) from found
     raise _no_main_rank(own, address, timeout_s, found) from found
+
+
+def _listens(address: Address) -> bool:
+    """Whether any program does at that port."""
+    try:
+        with socket.create_connection((address.host, address.port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"luxmeter: {text}\n")
+    sys.stderr.flush()
 
 
 def _sign_in(own: Rank) -> SignIn:
@@ -149,12 +204,18 @@ def _look_who_is_there(
     """On rank 0: who has signed in; what is wrong is written down, too."""
     try:
         missing = list(range(1, own.world_size))
+        says_at = time.monotonic() + _SAYS_S
         while missing:
             missing = [rank for rank in missing if not _is_right(store, own, rank)]
             if not missing:
                 break
             if time.monotonic() > deadline:
                 raise _missing(own, address, missing, timeout_s)
+            if time.monotonic() > says_at:
+                says_at = float("inf")
+                _say(
+                    f"rank 0 of {own.world_size} waits for {numbered(missing)} at {address}, {timeout_s:g} s at most"
+                )
             time.sleep(_LOOKS_EVERY_S)
     except LuxmeterError as error:
         store.set("verdict", json.dumps([error.slug, error.what, error.next_step]))

@@ -1,4 +1,4 @@
-"""What can be said of a job when it is queued, and of a sweep of them. Light: every command line reads it."""
+"""What can be said of a job when it is queued, of a sweep of them, and of a worker. Light: every command line reads it."""
 
 from __future__ import annotations
 
@@ -63,6 +63,23 @@ class JobOptions:
 def job_options(given: Mapping[str, Any]) -> JobOptions:
     """Checked options."""
     return checked_options(JobOptions, given, who="A job", unknown="unknown-job-option", bad="bad-job-option")
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Where jobs are run, and how many at once."""
+
+    slots: int | None = option(
+        None, "Jobs at once. [default: the number of GPUs, or 1; ray: of its GPUs, or CPUs; slurm: 16]", check=at_least(1)
+    )  # fmt: skip
+    on: str = option("local", "What runs them: local (this machine), ray or slurm.")
+
+
+def worker_options(given: Mapping[str, Any]) -> WorkerOptions:
+    """Checked options."""
+    return checked_options(
+        WorkerOptions, given, who="A worker", unknown="unknown-worker-option", bad="bad-worker-option"
+    )
 
 
 @dataclass(frozen=True)

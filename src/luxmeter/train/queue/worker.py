@@ -262,7 +262,7 @@ class Worker:
         self._write_end(one.job, end, why=one.why, outcome="failed" if end.refused else "")
 
     def _write_end(self, job: Job, end: End, *, why: str = "", outcome: str = "") -> None:
-        """What became of it; it is queued again if it may be."""
+        """What became of it (`outcome`: of one that never began, so that there is no run); it is queued again if it may be."""
         code = end.code if end.code is not None else None if outcome else self._code_of(job)
         with self.queue.table.change() as change:
             now = change.get(job.id)
@@ -278,15 +278,22 @@ class Worker:
             elif state != "done" and why:  # we ended it
                 state = "cancelled"
             ended = replace(
-                now, state="queued" if again else state, exit_code=code, why=reason if state != "done" or again else "",
+                now, state="queued" if again else state, exit_code=code, run="" if outcome else now.run, why=reason if state != "done" or again else "",
                 ended_ns=None if again else time.time_ns(), worker=None, gpus=() if again else now.gpus,
             )  # fmt: skip
             change.put(ended)
-            settle(change)
+            waited = {other.id for other in change.jobs("queued")}
+            after = [
+                other
+                for other in settle(change).values()
+                if other.state == "cancelled" and other.id in waited
+            ]
         shutil.rmtree(self.queue.going_folder(job), ignore_errors=True)
         if ended.state in ENDED:
             drop_unused_code(self.queue)
         self._told("again" if again else "ended", ended)
+        for other in after:
+            self._told("ended", other)
 
     def _lives(self, job: Job) -> bool:
         """Whether a program that its engine knows nothing of any more may still be at work: it must not run twice at once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,7 @@ class _Member:
     arguments: Arguments
     is_own: bool  # it says by `eval` what a batch adds; others count themselves
     sums: dict[str, Tensor] = field(default_factory=dict)
+    at_first: dict[str, Any] | None = None  # what one without a reset() was like before it counted
 
     def begin(self, device: torch.device) -> None:
         """Count anew."""
@@ -96,7 +98,10 @@ class _Member:
         if not self.is_own:
             if callable(getattr(self.evaluator, "to", None)):
                 self.evaluator.to(device)
-            if callable(getattr(self.evaluator, "reset", None)):
+            if self.at_first is not None:
+                vars(self.evaluator).clear()
+                vars(self.evaluator).update(copy.deepcopy(self.at_first))
+            else:
                 self.evaluator.reset()
 
     def add(self, entries: Mapping[str, Any]) -> None:
@@ -124,7 +129,8 @@ class Evaluators(Callback):
     """The evaluators of a task: they count over each evaluation, and what they compute comes into its averages.
 
     `evaluators`: configs, names or objects, in a list or by the name that their metrics begin with. In a config, beside
-    `type`: `inputs`, argument -> entry. Anything with update and compute is one (torchmetrics).
+    `type`: `inputs`, argument -> entry. Anything with update and compute is one (torchmetrics); before each evaluation it is
+    reset(), or, where it has none, as it was when it was given.
     """
 
     priority = 15  # before the averages are logged
@@ -218,8 +224,17 @@ def _member(name: str, cfg: Any, key: str, task: TaskFlow) -> _Member:
             f"{key}: {evaluator!r} does not evaluate.",
             "Give an Evaluator, or anything with update and compute.",
         )
+    at_first = None
+    if not is_own and not callable(getattr(evaluator, "reset", None)):
+        if not hasattr(evaluator, "__dict__"):
+            raise UsageError(
+                "evaluator-kind",
+                f"{key}: {evaluator!r} has no reset(), and would count all evaluations together.",
+                "Write reset(), which begins to count anew.",
+            )
+        at_first = copy.deepcopy(vars(evaluator))
     who = f"The evaluator {name or type(evaluator).__name__}"
-    return _Member(name, evaluator, arguments_of(method, inputs, who=who), is_own)
+    return _Member(name, evaluator, arguments_of(method, inputs, who=who, key=key), is_own, at_first=at_first)
 
 
 def _plain(value: Any) -> Any:

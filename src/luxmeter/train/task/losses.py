@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from luxmeter.errors import UsageError
-from luxmeter.train.registries import LOSSES, Thing, build, several
-from luxmeter.train.task.named_arguments import Arguments, arguments_of
+from luxmeter.train.registries import LOSSES, Thing, about, build, several
+from luxmeter.train.task.named_arguments import IN_TASK, Arguments, arguments_of
 
 _OWN = ("inputs", "loss_weight", "name")
 TOTAL = "loss"
@@ -63,7 +63,7 @@ class LossCalculator(nn.Module):
             self.add_module(name, made)
         else:
             self._functions[name] = made
-        arguments = arguments_of(made, said.get("inputs"), who=f"The loss {name!r}")
+        arguments = arguments_of(made, said.get("inputs"), who=f"The loss {name!r}", key=f"{IN_TASK}{key}")
         self._losses[name] = arguments, float(weight)
 
     def forward(self, model_outputs: Mapping[str, Any], model_inputs: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -80,11 +80,12 @@ class LossCalculator(nn.Module):
             value = arguments.call(self._functions.get(name) or getattr(self, name), entries)
             if not isinstance(value, Tensor) or value.numel() != 1:
                 shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                raise UsageError(
+                error = UsageError(
                     "loss-not-scalar",
                     f"The loss {name!r} is of the shape {shape}.",
                     "Reduce it to one number: loss.mean(), or reduction='mean'.",
                 )
+                raise about(error, arguments.key)
             if weight != 1.0:
                 value = value * weight
             values[name] = value.detach()

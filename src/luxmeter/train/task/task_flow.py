@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from luxmeter.errors import UsageError
 from luxmeter.train.task.losses import LossCalculator
-from luxmeter.train.task.named_arguments import arguments_of
+from luxmeter.train.task.named_arguments import IN_TASK, arguments_of
 from luxmeter.train.task.task_model import TaskModel
 
 
@@ -35,7 +35,9 @@ class TaskFlow(nn.Module):
         self.loss = None if loss_cfg is None else LossCalculator(loss_cfg)
         self._postprocess = postprocess
         self._postprocess_takes = (
-            None if postprocess is None else arguments_of(postprocess, who="The postprocess")
+            None
+            if postprocess is None
+            else arguments_of(postprocess, who="The postprocess", key=f"{IN_TASK}postprocess")
         )
 
     def forward(self, batch: Any) -> Any:

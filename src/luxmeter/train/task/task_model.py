@@ -11,7 +11,7 @@ from torch import nn
 from luxmeter.errors import UsageError, near_names
 from luxmeter.experiment import BaseParams
 from luxmeter.train.registries import MODULES, build
-from luxmeter.train.task.named_arguments import Arguments, arguments_of
+from luxmeter.train.task.named_arguments import IN_TASK, Arguments, arguments_of
 
 SINGLE, SINGLE_OUTPUT = "net", "output"  # what a model that is no assembly is called, and what it gives
 
@@ -50,7 +50,8 @@ class TaskModel(nn.Module):
         for name, cfg in cfgs.items():
             said: Mapping[str, Any] = cfg if isinstance(cfg, Mapping) else {}
             outputs = said.get("outputs", SINGLE_OUTPUT if is_single else name)
-            arguments = arguments_of(modules[name], said.get("inputs"), who=f"The part {name!r}")
+            key = f"{IN_TASK}sub_module_cfg.{name}"
+            arguments = arguments_of(modules[name], said.get("inputs"), who=f"The part {name!r}", key=key)
             outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
             parts.append(Part(name, arguments, outputs, parts[-1].name if parts else None))
             try:

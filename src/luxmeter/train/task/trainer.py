@@ -41,6 +41,7 @@ class TaskTrainer(Trainer):
     """
 
     task: TaskFlow
+    _how_to_optimize = 'Give one: optimizer={"type": "SGD", "lr": 0.1}.'
 
     def __init__(
         self,
@@ -67,6 +68,9 @@ class TaskTrainer(Trainer):
             random.fix_seed(params.seed)
         self.task = self._made_task()
         self.regist_databundler(**self._data())
+        self.data.how_to_give = (
+            'Give it: data={{"{name}": {{"dataset": ..., "batch_size": 32}}}}, in a config as data.{name}.'
+        )
         optimizer, scheduler = self._part("optimizer"), self._part("scheduler")
         if optimizer is not None:
             self.optim = make_optimizer(optimizer, self.task)
@@ -78,7 +82,7 @@ class TaskTrainer(Trainer):
         """The callbacks that every Trainer has, and those of `params.callbacks`."""
         super().initial_callback()
         for _, cfg, key in several(self.params.get("callbacks"), "callbacks"):
-            self.callbacks.add(build(cfg, CALLBACKS, key=key))
+            self.callbacks.add(build(cfg, CALLBACKS, key=key), key=key)
 
     def train_batch(
         self, eidx: int, idx: int, global_step: int, batch_data: Any, params: Any, device: torch.device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,15 +107,13 @@ def _mini(said: list[str], settings: dict[str, Any]) -> BenchResult:
     return bench_model_file(said[0], **settings)
 
 
-def _check_outputs(out: list[Path], plot: str) -> None:
-    """Refuse what cannot be written before measuring for an hour."""
-    from luxmeter.operators import FORMATS
-
+def refuse_outputs(out: list[Path], formats: Collection[str], unknown: str) -> None:
+    """What cannot be written, before measuring for an hour; `unknown` names the error of another ending."""
     for path in out:
-        if path.suffix.lower() not in FORMATS:
+        if path.suffix.lower() not in formats:
             raise UsageError(
-                "unknown-benchmark-format",
-                f"{path} ends in none of {', '.join(FORMATS)}.",
+                unknown,
+                f"{path} ends in none of {', '.join(formats)}.",
                 "Choose the form by the name's ending.",
             )
         if not path.absolute().parent.is_dir():
@@ -123,6 +122,12 @@ def _check_outputs(out: list[Path], plot: str) -> None:
                 f"There is no folder {path.absolute().parent} to write {path.name} to.",
                 "Make it first.",
             )
+
+
+def _check_outputs(out: list[Path], plot: str) -> None:
+    from luxmeter.operators import FORMATS
+
+    refuse_outputs(out, FORMATS, "unknown-benchmark-format")
     if plot not in ("", "scaling", "speedup"):
         raise UsageError(
             "unknown-picture", f"There is no picture {plot!r}.", "Ask for 'scaling' or 'speedup'."

@@ -1,34 +1,54 @@
-"""`luxmeter diff`: what differs between two runs, traces, benchmarks or models."""
+"""`luxmeter diff`: what differs between two runs, traces, benchmarks, checks or models."""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperCommand
 
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, one_line, print_json
+from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, one_line, plain, print_json
 
 if TYPE_CHECKING:
     from luxmeter.calls import ChangeKind, TraceDiff
     from luxmeter.store import Result, Run
 
 
+_EXAMPLE = (
+    "Example: luxmeter diff latest~1 latest --metric acc; luxmeter diff old.json new.json newer.json; "
+    "in CI: luxmeter diff base/bench latest/bench --fail-on-regression=2%"
+)
+_DEFAULT_SMALLEST = 0.05
+_DEFAULT_FAIL = "2%"
+_MOST_LISTED = 20
+
+
+class _WithOptionalValue(TyperCommand):
+    """`--fail-on-regression` alone has its default: a word behind it is never taken for its value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        name = "--fail-on-regression"
+        said = [f"{name}={_DEFAULT_FAIL}" if arg == name else arg for arg in args[:end]]
+        return list(super().parse_args(ctx, [*said, *args[end:]]))
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command(
-        epilog="Example: luxmeter diff latest~1 latest --metric acc; luxmeter diff base/bench latest/bench"
-    )
+    @app.command(cls=_WithOptionalValue, epilog=_EXAMPLE)
     def diff(
         a: str = typer.Argument(
             help="A run (id, name, tag, latest~1, path), what it holds (RUN/trace, RUN/bench, RUN/model), a trace or a file."
         ),
         b: str = typer.Argument(help="What to hold against it."),
+        more: list[str] = typer.Argument(None, metavar="C", help="More benchmarks: each against the first."),
         what: str = typer.Option("", "--what", help="runs or traces, of runs that were traced too."),
         metric: str = typer.Option("", "--metric", "-m", help="Runs: the metric to explain."),
         full: bool = typer.Option(
@@ -36,24 +56,41 @@ def register(app: typer.Typer) -> None:
         ),
         system: bool = typer.Option(False, "--system", help="Runs: the machine's metrics too."),
         by: str = typer.Option("api", help="Traces: api, signature or module."),
-        smallest: float = typer.Option(
-            0.05, help="Traces, benchmarks: the smallest relative change that counts."
+        smallest: float | None = typer.Option(
+            None,
+            help="Traces, benchmarks: the smallest relative change that counts.",
+            show_default=f"{_DEFAULT_SMALLEST}, or what --fail-on-regression says",
         ),
         top: int = typer.Option(20, min=1, help="Traces, benchmarks: rows shown."),
         show_all: bool = typer.Option(
             False, "--all", help="Traces, benchmarks: also what is the same or unclear."
         ),
+        fail_on_regression: str = typer.Option(
+            "",
+            "--fail-on-regression",
+            metavar="[=2%]",
+            help="End with exit code 1 if something got worse by more than that, beyond chance and noise, and list it.",
+            show_default=False,
+        ),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """What differs between two runs (parameters, code, environment, metrics, and which of them plausibly explains
-        it; then the traces, benchmarks and models that both hold), or two of those. Noise is not called a difference."""
+        it; then the traces, benchmarks and models that both hold), or two of those. Noise is not called a difference.
+
+        Exit codes: 0, 1 (with --fail-on-regression: something got worse), 2 (bad input, or not to be compared)."""
         from luxmeter.view.named import named
 
-        how = _How(by=by, smallest=smallest, top=top, show_all=show_all)
+        fail_on = _share(fail_on_regression) if fail_on_regression else None
+        least = smallest if smallest is not None else _DEFAULT_SMALLEST if fail_on is None else fail_on
+        how = _How(by=by, smallest=least, top=top, show_all=show_all, fail_on=fail_on)
         if what not in ("", "runs", "traces"):
             raise UsageError("diff-what", f"--what {what} is unknown.", "Use --what runs or --what traces.")
         is_trace = [(Path(reference) / "trace.json").is_file() for reference in (a, b)]
-        if what == "traces" or (not what and any(is_trace)):
+        if more:
+            _diff_several([a, b, *more], how, as_json=as_json)
+            return
+        a_file = any(Path(reference).is_file() for reference in (a, b))  # which is no trace: refused below
+        if what == "traces" or (not what and any(is_trace) and not a_file):
             _diff_one("trace", _trace_of(a), _trace_of(b), how, as_json=as_json)
             return
         one, two = named(a), named(b)
@@ -80,6 +117,23 @@ class _How:
     smallest: float = 0.05
     top: int = 20
     show_all: bool = False
+    fail_on: float | None = None  # what got worse by more is a failure
+
+
+def _share(said: str) -> float:
+    """`2%` -> 0.02; `0.02` is the same."""
+    text = said.strip()
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise UsageError(
+            "bad-regression-threshold",
+            f"--fail-on-regression={said} is no share.",
+            "Write it as --fail-on-regression=2%: above 0 and below 100%.",
+        )
+    return value
 
 
 def _diff_runs(
@@ -89,18 +143,27 @@ def _diff_runs(
     from luxmeter.view.text.run_diff import as_record, write_diff
 
     both = _in_both(one, two)
-    if "trace" in both and not (one.metrics or two.metrics or one.params or two.params):
+    told = one.metrics or two.metrics or one.params or two.params or {"bench", "check", "model"} & set(both)
+    if "trace" in both and not told:
         _diff_one("trace", both["trace"][0].path, both["trace"][1].path, how, as_json=as_json)
         return
+    if how.fail_on is not None and not {"trace", "bench", "check", "model"} & set(both):
+        raise UsageError(
+            "nothing-to-judge",
+            f"{one.id} and {two.id} hold no trace, benchmark, check or model's cost both, so nothing can be called a regression.",
+            "Trace or benchmark in both runs: luxmeter run --trace, luxmeter bench --into RUN.",
+        )
     found, why = diff_runs(one, two, metric=metric)
+    compared = {kind: _compared(a, b, how) for kind, (a, b) in both.items()}
+    records = {kind: record for kind, (record, _) in compared.items()}
     if as_json:
-        results = {kind: _compared(a, b, how)[0] for kind, (a, b) in both.items()}
-        print_json({**as_record(found, why), "results": results})
-        return
-    write_diff(found, why, sys.stdout, full=full, system=system)
-    for kind, (a, b) in both.items():
-        sys.stdout.write(f"\n{kind}\n  A  {one_line(a.title)}\n  B  {one_line(b.title)}\n")
-        _compared(a, b, how)[1]()
+        print_json({**as_record(found, why), "results": records})
+    else:
+        write_diff(found, why, sys.stdout, full=full, system=system)
+        for kind, (a, b) in both.items():
+            sys.stdout.write(f"\n{kind}\n  A  {one_line(a.title)}\n  B  {one_line(b.title)}\n")
+            compared[kind][1]()
+    _fail_on_regression(records, how, as_json=as_json)
 
 
 def _in_both(one: Run, two: Run) -> dict[str, tuple[Result, Result]]:
@@ -115,13 +178,73 @@ def _diff_one(kind: str, a: Path, b: Path, how: _How, *, as_json: bool) -> None:
         raise UsageError(
             "diff-kinds",
             f"Two results of {kind} are not compared.",
-            "luxmeter show shows each; diff compares runs, traces, benchmarks and models.",
+            "luxmeter show shows each; diff compares runs, traces, benchmarks, checks and models.",
         )
     record, show = _COMPARE[kind](a, b, how)
     if as_json:
         print_json(record)
     else:
         show()
+    _fail_on_regression({kind: record}, how, as_json=as_json)
+
+
+def _diff_several(references: list[str], how: _How, *, as_json: bool) -> None:
+    """Three or more benchmarks, each against the first."""
+    from luxmeter.operators import diff_many_files
+    from luxmeter.view.named import named
+
+    things = [named(reference) for reference in references]
+    for reference, thing in zip(references, things, strict=True):
+        if thing.kind not in ("bench", "file"):
+            raise UsageError(
+                "diff-kinds",
+                f"{reference} is a {thing.kind}; more than two are compared of benchmarks only.",
+                "Give benchmarks (RUN/bench, files), or two things.",
+            )
+    found = diff_many_files([thing.path for thing in things], smallest=how.smallest)
+    record = found.to_json()
+    if how.fail_on is not None:
+        record["regressions"] = [asdict(r) for r in found.regressions(how.fail_on)]
+    if as_json:
+        print_json(record)
+    else:
+        found.table(top=how.top, everything=how.show_all).print()
+    _fail_on_regression({"bench": record}, how, as_json=as_json)
+
+
+def _fail_on_regression(records: Mapping[str, Any], how: _How, *, as_json: bool) -> None:
+    """Exit code 1 and a short list if asked for and something got worse; what could not be judged is an error, not a pass."""
+    if how.fail_on is None:
+        return
+    judged = {kind: r["regressions"] for kind, r in records.items() if "regressions" in r}
+    failed = any("error" in r for r in records.values()) and not any(judged.values())
+    if failed or not judged:
+        told = "; ".join(
+            f"{kind}: {r.get('error', 'not judged')}" for kind, r in records.items() if kind not in judged
+        )
+        raise UsageError(
+            "nothing-to-judge",
+            f"It cannot be told whether something got worse. {told}.",
+            "Compare traces, benchmarks, checks or models' costs.",
+        )
+    found = [(kind, r) for kind, regressions in judged.items() for r in regressions]
+    if not as_json:
+        sys.stdout.write(
+            f"\n{len(found) or 'no'} regression{'s' * (len(found) != 1)} above {how.fail_on:.1%}\n"
+        )
+        columns = [
+            Column("  "),
+            Column("what", folds=24, most=90),
+            Column("change", SHARE, form="+.1%", missing=""),
+            Column("why", folds=16),
+        ]
+        rows = [[f"  {r['kind']}", r["name"], r["change"], r["why"]] for _, r in found[:_MOST_LISTED]]
+        if rows:
+            Table(columns, rows).print()
+        if len(found) > _MOST_LISTED:
+            sys.stdout.write(f"  ... and {len(found) - _MOST_LISTED} more\n")
+    if found:
+        raise typer.Exit(1)
 
 
 _Compared = tuple[Any, Callable[[], None]]  # for machines; what prints it
@@ -148,12 +271,28 @@ def _compare_benchmarks(a: Path, b: Path, how: _How) -> _Compared:
     found = diff_benchmark_files(a, b, smallest=how.smallest)
 
     def show() -> None:
-        if how.show_all or how.top != 20:
-            found.table(top=how.top, everything=how.show_all).print()
-        else:
-            sys.stdout.write(f"{found}\n")
+        table = found.table(top=how.top, everything=how.show_all)
+        hidden = len(found.table(top=None, everything=how.show_all).rows) - len(table.rows)
+        more = [f"... and {hidden} more"] if hidden else []
+        if table.rows:
+            replace(table, notes=more).print()
+        sys.stdout.write("".join(f"{plain(line)}\n" for line in found.summary()))
 
-    return found.to_json(), show
+    return {**found.to_json(), **_regressions(found, how)}, show
+
+
+def _regressions(found: Any, how: _How) -> dict[str, Any]:
+    if how.fail_on is None:
+        return {}
+    return {"regressions": [asdict(r) for r in found.regressions(how.fail_on)]}
+
+
+def _compare_checks(a: Path, b: Path, how: _How) -> _Compared:
+    from luxmeter.operators import diff_checks, load_check
+
+    found = diff_checks(load_check(a), load_check(b))
+    record = {**found.to_dict(), **_regressions(found, how)}
+    return record, lambda: found.show(top=None if how.show_all else how.top)
 
 
 def _compare_traces(a: Path, b: Path, how: _How) -> _Compared:
@@ -165,7 +304,7 @@ def _compare_traces(a: Path, b: Path, how: _How) -> _Compared:
         _say_options(found)
         _show(found, by=how.by, top=how.top, show_all=how.show_all)
 
-    return asdict(found), show
+    return {**asdict(found), **_regressions(found, how)}, show
 
 
 def _compare_models(a: Path, b: Path, how: _How) -> _Compared:
@@ -174,17 +313,22 @@ def _compare_models(a: Path, b: Path, how: _How) -> _Compared:
 
     found = compare_models([load_cost(a), load_cost(b)])
     names = tuple(f"{letter} {name}" for letter, name in zip("AB", found.names, strict=True))
-    return found.to_dict(), lambda: side_by_side(replace(found, names=names))
+    record = {**found.to_dict(), **_regressions(found, how)}
+    return record, lambda: side_by_side(replace(found, names=names))
 
 
 _COMPARE: dict[str, Callable[[Path, Path, _How], _Compared]] = {
     "trace": _compare_traces,
     "bench": _compare_benchmarks,
+    "check": _compare_checks,
     "model": _compare_models,
 }
 
 
 def _say_options(found: TraceDiff) -> None:
+    if found.differences:
+        said = "; ".join(map(str, found.differences))
+        sys.stdout.write(f"not the same environment: {plain(said)}\n\n")
     if not found.options:
         return
     sys.stdout.write("A and B were traced with different options: their numbers may not compare.\n")

@@ -14,7 +14,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.render import one_line, print_json
-from luxmeter.train import JobOptions
+from luxmeter.train import JobOptions, WorkerOptions
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from luxmeter.train import Queue, Worker
 
 _RECENT = 10
-ON_HELP = "What runs them: local (this machine), ray or slurm."
-SLOTS_HELP = "Jobs at once. [default: the number of GPUs, or 1; ray: of its GPUs, or CPUs; slurm: 16]"
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +42,7 @@ def _add(queue: typer.Typer) -> None:
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
         epilog="Example: luxmeter queue add --memory 4GB --retries 1 train.py --lr 0.1",
     )
-    @takes(JobOptions, "memory", "cpus", "gpus", "priority", "retries", "after", "kind")
+    @takes(JobOptions)
     def add(
         program: Path = typer.Argument(
             metavar="script.py|config.py", help="A script, or a config of luxmeter train."
@@ -143,7 +141,7 @@ def _wait(queue: typer.Typer) -> None:
             wanted = jobs.find_several(job) if job else jobs.table.jobs("queued", "running")
             open_ones = [one for one in wanted if one.state not in ENDED]
             if open_ones:
-                sys.stderr.write(f"waiting for {len(open_ones)} jobs; luxmeter queue work runs them\n")
+                sys.stderr.write(f"waiting for {counted(len(open_ones))}; luxmeter queue work runs them\n")
             ended = jobs.wait(one.id for one in wanted)
         for one in ended:
             sys.stdout.write(f"{one_line(line_of_job('ended', one))}\n")
@@ -177,14 +175,17 @@ def _log(queue: typer.Typer) -> None:
                 time.sleep(0.2)
                 found = jobs.find(job)
         if not at:
-            sys.stderr.write(f"job {found.id} is {found.state} and has printed nothing\n")
+            said = f": {found.why}" if found.why else ""
+            sys.stderr.write(
+                one_line(f"job {found.id} is {found.state} and has printed nothing{said}") + "\n"
+            )
 
 
 def _work(queue: typer.Typer) -> None:
     @queue.command(epilog="Example: luxmeter queue work --slots 2 --drain")
+    @takes(WorkerOptions)
     def work(
-        slots: int | None = typer.Option(None, "--slots", min=1, help=SLOTS_HELP),
-        on: str = typer.Option("local", "--on", help=ON_HELP),
+        given: Any = None,
         drain: bool = typer.Option(False, "--drain", help="End when nothing is left to do."),
         group: str = typer.Option("", "--group", help="Only the jobs of this sweep."),
     ) -> None:
@@ -192,13 +193,14 @@ def _work(queue: typer.Typer) -> None:
 
         Several workers share the jobs of a lab. Jobs outlive a worker that is killed; the next one goes on with them.
         """
-        from luxmeter.train import Worker, engine_named
+        from luxmeter.train import Worker, engine_named, worker_options
 
+        options = worker_options(given)
         with opened(create=True) as jobs:
-            engine = engine_named(on)
+            engine = engine_named(options.on)
             try:
                 line = WorkerLine()
-                worker = Worker(jobs, engine, slots=slots, group=group, told=line.told)
+                worker = Worker(jobs, engine, slots=options.slots, group=group, told=line.told)
                 with interruptible(worker, line.say), line.shown(worker):
                     worker.work(drain=drain, pause=line.pause)
             finally:
@@ -265,6 +267,11 @@ class WorkerLine:
         return ", ".join(f"{n} {state}" for state, n in self._counts.items()) or "no job ended"
 
 
+def counted(jobs: int) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{jobs} job{'s' * (jobs != 1)}"
+
+
 @contextlib.contextmanager
 def interruptible(worker: Worker, say: Any) -> Iterator[None]:
     """Inside, Ctrl-C takes no more jobs, and a second one ends those that run."""
@@ -274,9 +281,11 @@ def interruptible(worker: Worker, say: Any) -> Iterator[None]:
         worker.stop(now=again)
         count = len(worker.running)
         if again:
-            say(f"ending {count} jobs")
+            say(f"ending {counted(count)}")
         elif count:
-            say(f"no more jobs are taken; waiting for {count} (Ctrl-C again: end them)")
+            say(
+                f"no more jobs are taken; waiting for {counted(count)} (Ctrl-C again: {'end it' if count == 1 else 'end them'})"
+            )
 
     previous = signal.signal(signal.SIGINT, stop)
     try:

@@ -116,6 +116,16 @@ def _show_benchmark(path: Path, as_json: bool) -> None:
         found.show()
 
 
+def _show_check(path: Path, as_json: bool) -> None:
+    from luxmeter.operators import load_check
+
+    found = load_check(path)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        found.show()
+
+
 def _show_operators(path: Path, as_json: bool) -> None:
     from luxmeter.operators import load_operators
     from luxmeter.view.cli.ops import print_operators
@@ -170,6 +180,7 @@ _SHOW = {
     "trace": _show_trace,
     "ops": _show_operators,
     "bench": _show_benchmark,
+    "check": _show_check,
     "model": _show_model,
     "zen": _show_score,
     "search": _show_search,

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from luxmeter.options import given_to
 from luxmeter.render import one_line, print_json
-from luxmeter.train import JobOptions, SweepOptions
-from luxmeter.view.cli.queue import ON_HELP, SLOTS_HELP, WorkerLine, interruptible, opened
+from luxmeter.train import JobOptions, SweepOptions, WorkerOptions
+from luxmeter.view.cli.queue import WorkerLine, counted, interruptible, opened
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
     from luxmeter.train import Sweep
-
-_SWEEP = ("grid", "search", "space", "sampler", "prune", "seeds", "metric", "mode", "name", "draw_seed")
-_JOB = ("memory", "cpus", "gpus", "priority", "retries", "after", "kind")
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +27,7 @@ def register(app: typer.Typer) -> None:
         context_settings={"ignore_unknown_options": True},  # which are the program's
         epilog="Example: luxmeter sweep train.py --grid lr=0.1,0.01 --seeds 3 --metric eval/acc",
     )
-    @_both
+    @takes((SweepOptions, JobOptions, WorkerOptions))
     def sweep(
         program: Path = typer.Argument(
             metavar="script.py|config.py", help="A script, or a config of luxmeter train."
@@ -38,8 +36,6 @@ def register(app: typer.Typer) -> None:
             None, metavar="[args]...", help="What all trials share; of a config: key=value."
         ),
         given: Any = None,
-        slots: int | None = typer.Option(None, "--slots", min=1, help=SLOTS_HELP),
-        on: str = typer.Option("local", "--on", help=ON_HELP),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Try many values of parameters: each is a job of the queue, all are run now.
@@ -47,16 +43,17 @@ def register(app: typer.Typer) -> None:
         Options that are none of the sweep's are the program's, and so is all behind --.
         Ctrl-C takes no more, waits for those that run and leaves the rest in the queue; luxmeter queue work goes on.
         """
-        from luxmeter.train import Sweep, Worker, engine_named, job_options, sweep_options
+        from luxmeter.train import Sweep, Worker, engine_named, job_options, sweep_options, worker_options
 
-        options = sweep_options({name: value for name, value in given.items() if name in _SWEEP})
-        jobs = job_options({name: value for name, value in given.items() if name in _JOB})
+        options = sweep_options(given_to(SweepOptions, given))
+        jobs = job_options(given_to(JobOptions, given))
+        work = worker_options(given_to(WorkerOptions, given))
         with opened(create=True) as queue:
-            engine = engine_named(on)
+            engine = engine_named(work.on)
             try:
                 made = Sweep(queue, program, arguments or [], options, jobs)
                 line = WorkerLine()
-                worker = Worker(queue, engine, slots=slots, group=made.name, told=line.told)
+                worker = Worker(queue, engine, slots=work.slots, group=made.name, told=line.told)
                 with interruptible(worker, line.say), _live(made, line) as shown:
                     made.run(worker, shown=shown)
             finally:
@@ -64,11 +61,6 @@ def register(app: typer.Typer) -> None:
             _show(made, as_json)
         if any(trial.state not in ("done", "queued") and not _pruned(trial) for trial in made.trials):
             raise typer.Exit(1)
-
-
-def _both(command: Any) -> Any:
-    """The options of a sweep and of its jobs."""
-    return takes((SweepOptions, JobOptions), *_SWEEP, *_JOB)(command)
 
 
 def _pruned(trial: Any) -> bool:
@@ -85,7 +77,15 @@ def _show(sweep: Sweep, as_json: bool) -> None:
     trial_table(ranked, metric).print()
     left = sum(job.state == "queued" for trial in ranked for job in trial.jobs)
     if left:
-        sys.stdout.write(f"{left} jobs of {sweep.name} wait: luxmeter queue work --group {sweep.name}\n")
+        verb = "waits" if left == 1 else "wait"
+        sys.stdout.write(
+            f"{counted(left)} of {sweep.name} {verb}: luxmeter queue work --group {sweep.name}\n"
+        )
+    failed = [job.id for trial in ranked for job in trial.jobs if job.state == "failed"]
+    if failed:
+        sys.stdout.write(
+            f"{counted(len(failed))} failed: luxmeter queue log {min(failed)} shows what it printed\n"
+        )
     sys.stdout.write(f"{one_line(best_line(sweep.name, ranked, metric, sweep.options.mode))}\n")
 
 

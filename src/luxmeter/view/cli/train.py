@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bdb import BdbQuit
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,10 @@ def register(app: typer.Typer) -> None:
             except LuxmeterError as error:
                 if debug:
                     raise dist.end_failed(error) from None
-                raise dist.end_failed(error, f"luxmeter: {error}\n", code=2) from None
+                notes = "".join(f"{note}\n" for note in getattr(error, "__notes__", ()))
+                raise dist.end_failed(error, f"luxmeter: {error}\n{notes}", code=2) from None
+            except BdbQuit as error:
+                raise dist.end_failed(error, "luxmeter: the debugger was left\n") from None
             except Exception as error:  # noqa: BLE001 - of the user's code
                 if not debug:
                     error = error.with_traceback(users_frames(error.__traceback__, ""))

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -27,10 +28,14 @@ from luxmeter.calls import (
     start_in_child,
 )
 from luxmeter.errors import LuxmeterError, TraceError, UsageError
+from luxmeter.ranks import Rank
 from luxmeter.render import terminal_width
-from luxmeter.store import Lab, active_run, layout, runs_begun_here
+from luxmeter.store import Lab, active_folder, layout, runs_begun_here
 from luxmeter.view.script import end_as_interrupted
 from luxmeter.view.startup import PARENT, Request, exit_code, job, not_traced
+
+_FOR_RANK_0_S = 30.0  # until its run is there: it is started when the others are
+_FOR_OTHERS_S = 10.0  # until their part of the trace is written, when rank 0 has ended
 
 
 def join(parent: str) -> bool:
@@ -77,17 +82,27 @@ def begin(request: Request) -> None:
     for name in request.outputs:
         if is_trace_file_name(name):
             check_trace_output(name, totals=request.totals)
-    folder = request.folder
+    folder, own = request.folder, ranks.own_rank()
     # Where a script changes its directory, the result still goes where it was asked for.
     wanted = [path.absolute() for path in request.files]
     was_there = folder is not None and folder.is_dir()
-    place = free_folder(folder).absolute() if folder else None if wanted else own_folder(request)
+    place: Path | None
+    if folder is not None:
+        place = (free_folder(folder) if own.world_size == 1 else folder_of_ranks(folder, own)).absolute()
+    else:
+        place = None if wanted and own.world_size == 1 else own_folder(request)
+    # Ranks that some launcher started record into one trace, if they have a place in common.
+    is_shared = own.world_size > 1 and place is not None and place.parent.name != layout.TRACES
+    if not is_shared and own.rank > 0:
+        wanted = [path.with_stem(f"{path.stem}.rank{own.rank}") for path in wanted]
+    if not is_shared and wanted and folder is None:
+        place = None
     try:
         with _or_nothing():
             chosen = {f.name: getattr(request, f.name) for f in fields(TraceOptions)}
             trace = start(**{**chosen, "keep": place})
     except BaseException:
-        if place is not None:
+        if place is not None and not is_shared:
             _empty(place, keep=folder is not None and was_there and place == folder.absolute())
         raise
     trace.gives_way = True
@@ -101,16 +116,23 @@ def begin(request: Request) -> None:
             return
         os.environ.pop(PARENT, None)
         with _told():
-            _end(trace, request, keeps=place is not None, files=wanted)
+            if is_shared and own.rank > 0:  # rank 0 speaks for all
+                trace.stop()
+                if trace.trouble:
+                    exit_code.fail()
+                return
+            _end(trace, request, keeps=place is not None, files=wanted, of=own if is_shared else None)
         end_as_interrupted()
 
     atexit.register(end)  # after session's own: runs before it
 
 
-def _end(trace: Trace, request: Request, *, keeps: bool, files: list[Path]) -> None:
+def _end(trace: Trace, request: Request, *, keeps: bool, files: list[Path], of: Rank | None) -> None:
     """Stop it and write its files, now: a temporary folder goes at exit. Where it goes and what is said comes last."""
     said = [] if trace.running else ["luxmeter: the program started a trace of its own; this one ended there"]
     trace.stop()
+    if of is not None and trace.folder is not None:
+        _wait_for_others(trace.folder, of)
     result = trace.result
     ends = [process.end for process in result.recording.processes]
     lost = any(end.get("trouble") or end.get("stats", {}).get("lost") for end in ends) or bool(trace.trouble)
@@ -172,16 +194,23 @@ def _told() -> Iterator[None]:
         exit_code.fail()
 
 
+def _wait_for_others(folder: Path, own: Rank) -> None:
+    """Until the other ranks have written what they recorded. One that was killed never does."""
+    end = time.monotonic() + _FOR_OTHERS_S
+    missing = set(range(own.world_size)) - {own.rank}
+    while missing and time.monotonic() < end:
+        missing = {rank for rank in missing if not any(folder.glob(f"rank{rank}-*/end.json"))}
+        time.sleep(0.05)
+
+
 def own_folder(request: Request) -> Path:
     """Where a trace goes that was asked to go nowhere else: into the run it is for or made in, or into the lab."""
     if request.into:
         from luxmeter.experiment import find_run
 
         return free_name(find_run(request.into).folder, request.name, ranks.own_rank())
-    run = active_run()
-    return (
-        free_name(run.folder, request.name, ranks.own_rank()) if run is not None else Lab.open().new_trace()
-    )
+    run = active_folder(_FOR_RANK_0_S)
+    return free_name(run, request.name, ranks.own_rank()) if run is not None else Lab.open().new_trace()
 
 
 def into_its_run(folder: Path, name: str) -> Path:
@@ -252,6 +281,18 @@ def free_folder(folder: Path) -> Path:
             number += 1
         except OSError:
             return place  # the trace will say what is wrong with it
+
+
+def folder_of_ranks(folder: Path, own: Rank) -> Path:
+    """The same for each rank of a job: the first of `folder`, `folder-2` ... that holds nothing but what other ranks record."""
+    number = 1
+    while True:
+        place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        there = [path.name for path in place.iterdir()] if place.is_dir() else []
+        is_trace = "trace.json" in there or any(name.startswith("rank") for name in there)
+        if not place.exists() or not there or (is_trace and not any(place.glob(f"rank{own.rank}-*"))):
+            return place
+        number += 1
 
 
 def _empty(folder: Path, *, keep: bool) -> None:

@@ -30,8 +30,15 @@ def _row(job: Job, now_ns: int) -> list[str]:
     return [
         str(job.id), job.state, " ".join(job.typed), job.group, needs_text(job.needs), str(job.priority or ""),
         ",".join(map(str, job.after)), f"{job.attempt} of {job.retries + 1}" if job.retries else "", job.run,
-        long_span(took), job.why,
+        long_span(took), why(job),
     ]  # fmt: skip
+
+
+def why(job: Job) -> str:
+    """Why it is what it is; of a program that ended badly at least how."""
+    return job.why or (
+        f"exit code {job.exit_code}" if job.state == "failed" and job.exit_code is not None else ""
+    )
 
 
 def needs_text(needs: Needs) -> str:
@@ -53,7 +60,7 @@ def trial_table(trials: Sequence[Trial], metric: str) -> Table:
         [
             str(trial.number), *(show(trial.point[n]) if n in trial.point else "" for n in names), trial.state,
             len(trial.values), *([trial.mean] if metric else []),
-            trial.jobs[0].run if len(trial.jobs) == 1 else "", next((job.why for job in trial.jobs if job.why), ""),
+            trial.jobs[0].run if len(trial.jobs) == 1 else "", next(filter(None, map(why, trial.jobs)), ""),
         ]
         for trial in trials
     ]  # fmt: skip
@@ -76,7 +83,8 @@ def best_line(name: str, ranked: Sequence[Trial], metric: str, mode: str) -> str
     done = sum(trial.state == "done" for trial in ranked)
     best = ranked[0] if ranked and metric and ranked[0].mean is not None else None
     if best is None or best.mean is None:
-        return f"{name}: {done} of {len(ranked)} trials done; luxmeter runs --tag {name} --group shows their runs"
+        none = f"; no run has logged {metric}" if metric and done else ""
+        return f"{name}: {done} of {len(ranked)} trials done{none}; luxmeter runs --tag {name} --group shows their runs"
     point = " ".join(f"{key}={show(value)}" for key, value in best.point.items())
     of = f", mean of {len(best.values)}" if len(best.values) > 1 else ""
     return f"{name}: {done} of {len(ranked)} trials done; best ({mode} {metric}): {point}, {number(best.mean)}{of}"

@@ -43,6 +43,7 @@ CAPTURES = (
 # They run a function or module of the user, who wants to see what it calls.
 _RUNS_USER_CODE = {"func", "function", "functions", "true_fn", "cond_fn", "pred"}
 _RUNS_USER_MODULE = {"functional_call", "data_parallel", "parallel_apply"}
+_SENDS_MANY = "batch_isend_irecv"  # each message is a call of its own
 
 
 @functools.cache
@@ -64,6 +65,7 @@ def listing() -> Listing:
         ("DataLoader", _data),
         ("workers of a DataLoader", _workers),
         ("what DDP sends", _ddp),
+        ("torch.distributed.Work.wait", _work),
         ("torch.nn.Module.__call__", _module_calls),
         ("torch.autograd.Function.apply", _autograd),
         ("torch.ops.*", _operators),
@@ -173,7 +175,7 @@ def _first_parameter(function: Any) -> str:
 
 
 def _runs_user_code(attribute: str, function: Any) -> bool:
-    return attribute in _RUNS_USER_MODULE or _first_parameter(function) in _RUNS_USER_CODE
+    return attribute in (*_RUNS_USER_MODULE, _SENDS_MANY) or _first_parameter(function) in _RUNS_USER_CODE
 
 
 def _returns_callable(module: ModuleType, function: Any) -> bool:
@@ -187,6 +189,12 @@ def _ddp() -> Iterator[Target]:
     """The one collective that DDP calls from Python: in it a rank waits for the buffers of rank 0 before its forward."""
     if torch.distributed.is_available():
         yield Target("torch.distributed._broadcast_coalesced", torch.distributed, "_broadcast_coalesced")
+
+
+def _work() -> Iterator[Target]:
+    """Where a rank waits for what an asynchronous collective or message does."""
+    if torch.distributed.is_available():
+        yield Target("torch.distributed.Work.wait", torch.distributed.Work, "wait")
 
 
 def _tensor_methods(left_out: list[Unseen]) -> Iterator[Target | Unseen]:

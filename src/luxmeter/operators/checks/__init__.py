@@ -1,0 +1,1 @@
+"""Check operators: does this device, dtype or backend compute right?"""

@@ -1,0 +1,57 @@
+"""The worker's second look at a failing input: made smaller if that was asked for, and written down as a script."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from luxmeter.operators.checks.judging import Where, coarsest_of, judge
+from luxmeter.operators.checks.script import script_of
+from luxmeter.operators.checks.shrinking import shrunk
+from luxmeter.operators.checks.trial import Trial
+from luxmeter.operators.checks.work import signature_of, trial_at
+
+
+def explain(
+    case: dict[str, Any], *, dtype: str, device: str, backend: str, backward: bool, seed: int, sample: int, part: str,
+    reason: str, allowed: float | None, setup: list[str], shrink: bool, dies: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What is to be told of an error beside what a round told: signature, script, and the smallest input."""
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trial = trial_at(case, dtype=dtype, seed=seed, device=device, sample=sample)
+        if trial is None:
+            return {}
+        found: dict[str, Any] = {"signature": signature_of(trial)}
+        where = Where(device, backend, backward and not part.startswith("output"))
+        drawn = trial
+        if shrink:
+            trial = shrunk(trial, lambda t: _fails(t, where, seed + sample))
+            judged = judge(trial, where, seed=seed + sample)
+            found |= {
+                "shrunk": signature_of(trial),
+                **{k: getattr(judged, k) for k in ("reason", "part", "error", "allowed")},
+            }
+            reason, part, allowed = judged.reason, judged.part, judged.allowed
+        said = {
+            "title": f"{case['name']} in {dtype} on {device} ({backend})",
+            "said": reason.rstrip(".") or "It ends the process",
+        }
+        script = script_of(
+            trial, case, **said, dtype=dtype, device=device, backend=backend, seed=seed + sample, sample=sample, round_seed=seed,
+            gradient=part.startswith("gradient"), allowed=allowed or 0.0, narrow=coarsest_of(trial), setup=setup, dies=dies,
+            as_sampled=trial is drawn,
+        )  # fmt: skip
+    return {**found, "script": script}
+
+
+def _fails(trial: Trial, where: Where, seed: int) -> bool:
+    """Whether it still gives something wrong, and does not just refuse what is no input any more."""
+    try:
+        found = judge(trial, where, seed=seed)
+    except Exception:  # noqa: BLE001  (an input that nothing can be done with is none)
+        return False
+    return found.status == "failed"

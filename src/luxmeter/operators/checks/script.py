@@ -1,0 +1,335 @@
+"""A short script that shows one error again and stands alone: torch, the inputs, the call, the comparison."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from luxmeter.nested import tensors_of
+from luxmeter.operators.checks.trial import Trial
+
+_MOST_WRITTEN = 256  # numbers of a tensor that are written out
+_MOST_BYTES = 1 << 16  # of a tensor that is written as text
+
+
+class NotWritable(Exception):
+    """An input that cannot be written down; it can be drawn again from its seed."""
+
+
+_SHORT = """{head}
+
+args = {args}
+kwargs = {kwargs}
+{function}
+
+
+def run(function, device, wide):
+    {purpose}
+
+    def move(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.clone().to(device, torch.float64 if wide and value.is_floating_point() else value.dtype)
+
+    torch.manual_seed({seed})
+    result = function(*map(move, args), **{{name: move(value) for name, value in kwargs.items()}})
+    result = result if isinstance(result, (list, tuple)) else [result]
+    return [value.detach().cpu() for value in result if isinstance(value, torch.Tensor)]
+
+{compare}
+"""
+_LONG = """{head}
+
+{inputs}
+
+def on(value, device, wide):
+    {purpose}
+    if isinstance(value, torch.Tensor):
+        made = value.detach().clone().to(device)
+        if wide:
+            made = made.to(torch.complex128) if made.is_complex() else made.double() if made.is_floating_point() else made
+        return made.requires_grad_(value.requires_grad)
+    if isinstance(value, torch.nn.Module):
+        made = copy.deepcopy(value).to(device)
+        return made.double() if wide else made
+    if isinstance(value, (list, tuple)):
+        return type(value)(on(v, device, wide) for v in value)
+    if isinstance(value, torch.dtype) and wide and value.is_floating_point:
+        return torch.float64
+    return {{k: on(v, device, wide) for k, v in value.items()}} if isinstance(value, dict) else value
+
+
+def leaves(value):
+    value = list(value.values()) if isinstance(value, dict) else value
+    nested = isinstance(value, (list, tuple))
+    return [leaf for v in value for leaf in leaves(v)] if nested else [] if value is None else [value]
+
+
+def run(function, device, wide):
+    given, named = on(args, device, wide), on(kwargs, device, wide)
+    torch.manual_seed({seed})
+    found = leaves(function(*given, **named))
+{gradient}    return [t.detach().cpu() if isinstance(t, torch.Tensor) else torch.tensor(t) for t in found if t is not None]
+
+{compare}
+"""
+_GRADIENT = """    inputs = leaves([given, named])
+    inputs += [p for m in inputs if isinstance(m, torch.nn.Module) for p in m.parameters()]
+    inputs = [t for t in inputs if isinstance(t, torch.Tensor) and t.requires_grad]
+    outputs = [t for t in found if isinstance(t, torch.Tensor) and t.requires_grad]
+    drawn = torch.Generator().manual_seed({seed})
+    weights = [torch.randn(t.shape, generator=drawn).to({narrow}).to(t) for t in outputs]
+    found = torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
+"""
+_COMPARE = """
+wrong = False
+for got, right in zip(run({tested}, {device!r}, False), run({right}, "cpu", True)):
+    off = (got.to(right.dtype) - right).abs() if right.is_floating_point() or right.is_complex() else (got != right).double()
+    error = float((off / right.abs().max().clamp_min(1e-30)).max()) if right.numel() else 0.0
+    print(f"gives {{got}}\\nright {{right}}\\nan error of {{error:.2e}}, {allowed} is allowed")
+    wrong |= not error <= {allowed}
+raise SystemExit("reproduced: it is wrong" if wrong else 0)"""
+
+_PROGRAM = """{head}
+from luxmeter.operators.checks.same_draws import drawn
+from luxmeter.operators.checks.sources.programs import found_in
+from luxmeter.operators.checks.trial import leaves_of
+
+function, reference, _ = found_in({case})
+
+
+def run(function, device, wide):
+    # the same numbers on every device; wide: in double precision
+    found = drawn(function, {round_seed}, dtype=torch.{dtype}, device=device, wide=wide)
+    return [v.detach().cpu() if isinstance(v, torch.Tensor) else torch.tensor(v) for v in leaves_of(found)]
+
+{compare}
+"""
+_DIES = """{head}
+
+{inputs}
+
+
+def move(value):
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(move, value))
+    return value.to({device!r}) if isinstance(value, (torch.Tensor, torch.nn.Module)) else value
+
+
+torch.manual_seed({seed})
+print("calling it ...", flush=True)
+print({tested}(*map(move, args), **{{name: move(value) for name, value in kwargs.items()}}))
+print("it came back")
+"""
+
+
+def script_of(
+    trial: Trial, case: dict[str, Any], *, title: str, said: str, dtype: str, device: str, backend: str, seed: int, sample: int,
+    round_seed: int, gradient: bool, allowed: float, narrow: torch.dtype | None, setup: list[str], dies: bool, as_sampled: bool,
+) -> str:  # fmt: skip
+    """The script; empty if it cannot be made. `as_sampled`: the trial is the one that was drawn, not a smaller one."""
+    tested = {"eager": "function", "compile": "torch.compile(function, dynamic=False)"}.get(backend, "")
+    imports = [*_setup_lines(setup), "import torch"]
+    if not tested:
+        imports += [
+            "from luxmeter.operators.backends import BACKENDS",
+            "from luxmeter.operators.inputs import Call",
+        ]
+        made = f"BACKENDS.get({backend!r})().prepare(Call(function, a, k, {trial.api!r}), backward=False, threads=1)"
+        tested = f"(lambda *a, **k: {made}.outputs())"
+    said = said.replace('"""', "'").replace("\\", "/")
+    first = f'"""{title}: {said}. Written by luxmeter check."""'
+    words: dict[str, Any] = {
+        "head": "\n".join([first, "", *imports]), "device": device, "seed": seed, "allowed": f"{allowed:.2e}", "tested": tested,
+        "narrow": repr(narrow or torch.float32), "purpose": '"""On a device; wide: in double precision."""',
+    }  # fmt: skip
+    right = "reference or function" if case["source"] == "program" else "function"
+    words["compare"] = _COMPARE.format(**words, right=right)
+    if case["source"] == "program":
+        named = {k: case[k] for k in ("file", "program")}
+        return _PROGRAM.format(**words, case=named, dtype=dtype, round_seed=round_seed)
+    try:
+        if not _is_plain(trial):
+            raise NotWritable("its result is processed")
+        parts = {
+            "args": _tuple(trial.args, gradient),
+            "kwargs": written(dict(trial.kwargs), gradient),
+            "function": _function_lines(trial),
+        }
+    except NotWritable:
+        lines = _drawn_inputs(case, dtype, round_seed, sample) if as_sampled else ""
+    else:
+        if not dies and not gradient and _is_flat(trial):
+            return _SHORT.format(**words, **parts)
+        lines = f"args = {parts['args']}\nkwargs = {parts['kwargs']}\n{parts['function']}\n"
+    if not lines:
+        return ""
+    if not dies:
+        words["head"] = "\n".join([first, "", "import copy", *imports])
+    words["gradient"] = _GRADIENT.format(**words) if gradient else ""
+    return (_DIES if dies else _LONG).format(**words, inputs=lines)
+
+
+def _is_flat(trial: Trial) -> bool:
+    """Plain real tensors and plain values, nothing nested."""
+    values = [*trial.args, *trial.kwargs.values()]
+    return not any(isinstance(v, dict | torch.nn.Module | torch.dtype) or (isinstance(v, list | tuple) and tensors_of(v))
+                   or (isinstance(v, torch.Tensor) and v.is_complex()) for v in values)  # fmt: skip
+
+
+def _is_plain(trial: Trial) -> bool:
+    same = (lambda x: x).__code__.co_code
+    code = getattr(trial.process, "__code__", None)
+    return code is not None and (code.co_code == same or trial.process.__name__ in ("_same", "_as_it_is"))
+
+
+def _function_lines(trial: Trial) -> str:
+    if not trial.written:
+        raise NotWritable("its function has no name")
+    before = ""
+    if "op_db" in trial.written:
+        before = "from torch.testing._internal.common_methods_invocations import op_db\n\n"
+    return f"{before}function = {trial.written}"
+
+
+def _drawn_inputs(case: dict[str, Any], dtype: str, seed: int, sample: int) -> str:
+    """Lines that draw the inputs of torch's operator database again."""
+    if case["source"] != "opinfo":
+        return ""
+    return f"""import random
+import numpy
+from torch.testing._internal.common_methods_invocations import op_db
+
+op = [o for o in op_db if o.full_name == {case["entry"]!r}][0]
+random.seed({seed}), numpy.random.seed({seed}), torch.manual_seed({seed})
+samples = op.sample_inputs_func(op, "cpu", torch.{dtype}, bool(op.supports_autograd and torch.{dtype}.is_floating_point))
+sample = [next(samples) for _ in range({sample + 1})][-1]
+args, kwargs = (sample.input, *sample.args), sample.kwargs
+
+
+def function(*args, **kwargs):
+    return sample.output_process_fn_grad(op.op(*args, **kwargs))
+"""
+
+
+def _setup_lines(setup: list[str]) -> list[str]:
+    lines = []
+    for name in setup:
+        if name.endswith(".py"):
+            lines += [
+                "import sys",
+                f"sys.path.insert(0, {str(Path(name).parent)!r})",
+                f"import {Path(name).stem}",
+            ]
+        else:
+            lines.append(f"import {name}")
+    return list(dict.fromkeys(lines))
+
+
+def _tuple(values: tuple[Any, ...], gradient: bool = True) -> str:
+    return f"({', '.join(written(v, gradient) for v in values)}{',' if len(values) == 1 else ''})"
+
+
+def written(value: Any, gradient: bool = True) -> str:
+    """A value as Python reads it, with `gradient` whether it wants one; NotWritable if it cannot."""
+    if isinstance(value, torch.Tensor):
+        return _tensor(value, gradient)
+    if value is None or isinstance(value, bool | int | str | complex):
+        return repr(value)
+    if isinstance(value, float):
+        return _number(value, repr(value))
+    if isinstance(value, torch.Size):
+        return f"torch.Size({list(value)!r})"
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+        return str(value)
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    if value is Ellipsis:
+        return "..."
+    if isinstance(value, slice):
+        return f"slice({written(value.start)}, {written(value.stop)}, {written(value.step)})"
+    if type(value) is tuple:
+        return _tuple(value, gradient)
+    if type(value) is list:
+        return f"[{', '.join(written(v, gradient) for v in value)}]"
+    if type(value) is dict:
+        return "{" + ", ".join(f"{written(k)}: {written(v, gradient)}" for k, v in value.items()) + "}"
+    if isinstance(value, torch.nn.Module):
+        return _module(value)
+    raise NotWritable(type(value).__name__)
+
+
+def _module(module: torch.nn.Module) -> str:
+    """A layer as its `repr` says, if that builds the same one, with its weights; `made` is put into the script."""
+    text = f"torch.nn.{module!r}"
+    state = module.state_dict()
+    try:
+        built = eval(text, {"torch": torch})  # noqa: S307  (what torch itself wrote)
+        built.load_state_dict(state)
+    except Exception as error:
+        raise NotWritable(f"a {type(module).__name__}") from error
+    if type(built) is not type(module):
+        raise NotWritable(f"a {type(module).__name__}")
+    dtypes = {p.dtype for p in module.parameters()} or {torch.float32}
+    weights = "".join(f", {name!r}: {_dense(t.cpu().contiguous())}" for name, t in state.items())
+    loaded = f"(lambda m: (m.load_state_dict({{{weights[2:]}}}), m)[1])" if weights else ""
+    mode = "" if module.training else ".eval()"
+    return f"{loaded}({text}.to({dtypes.pop()}){mode})" if loaded else f"{text}{mode}"
+
+
+def _tensor(tensor: torch.Tensor, gradient: bool) -> str:
+    if (
+        type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+        or tensor.is_quantized
+        or tensor.is_conj()
+        or tensor.is_neg()
+    ):
+        raise NotWritable("a tensor of another kind")
+    values = tensor.detach().cpu()
+    if values.layout is not torch.strided:
+        return f"{_dense(values.to_dense())}.to_sparse(layout={values.layout})"
+    made = _dense(values.contiguous())
+    if not values.is_contiguous():
+        made = f"torch.empty_strided({tuple(values.shape)}, {values.stride()}, dtype={values.dtype}).copy_({made})"
+    return f"{made}.requires_grad_()" if gradient and tensor.requires_grad else made
+
+
+def _dense(values: torch.Tensor) -> str:
+    dtype = values.dtype
+    if values.numel() > _MOST_WRITTEN:
+        data = zlib.compress(values.flatten().view(torch.uint8).numpy().tobytes(), 9)
+        if len(data) > _MOST_BYTES:
+            raise NotWritable("a tensor that is too large")
+        text = base64.b64encode(data).decode()
+        return (
+            f"torch.frombuffer(bytearray(__import__('zlib').decompress(__import__('base64').b64decode('{text}'))), dtype={dtype})"
+            f".reshape({tuple(values.shape)})"
+        )
+    if not values.numel():
+        return f"torch.empty({tuple(values.shape)}, dtype={dtype})"
+    return f"torch.tensor({_nested(values)}, dtype={dtype})"
+
+
+def _nested(values: torch.Tensor) -> str:
+    if values.dim():
+        return f"[{', '.join(map(_nested, values))}]"
+    if values.is_complex():
+        real, imaginary = (_shortest(part) for part in (values.real, values.imag))
+        return f"complex({real}, {imaginary})"
+    return _shortest(values) if values.is_floating_point() else repr(values.item())
+
+
+def _shortest(value: torch.Tensor) -> str:
+    """The shortest text that gives the same number in its dtype."""
+    kind = {torch.float64: np.float64, torch.float16: np.float16}.get(value.dtype, np.float32)
+    number = float(value)
+    return _number(number, repr(float(str(kind(number)))))
+
+
+def _number(value: float, text: str) -> str:
+    return text if np.isfinite(value) else f'float("{value}")'

@@ -1,0 +1,259 @@
+"""`luxmeter.operators.check`: rounds in workers; what fails, dies, hangs and is missed; kept, resumed, compared."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import luxmeter as lux
+from luxmeter.errors import UsageError
+from luxmeter.experiment import find_run
+from luxmeter.operators import CheckResult, check, diff_checks, load_check
+from luxmeter.operators.case import Case, Operators
+from luxmeter.operators.checks.records import CheckRow
+from luxmeter.operators.checks.runner import seed_of
+from luxmeter.signature import describe
+
+CASES = """
+import ctypes
+import random
+import time
+import unittest
+
+import torch
+
+
+class Layers(unittest.TestCase):
+    def test_training(self):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Dropout(), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+        loss = net(torch.randn(random.randint(4, 9), 4)).pow(2).mean()
+        loss.backward()
+        return loss, [p.grad for p in net.parameters()]
+
+    def test_wrong(self):
+        x = torch.randn(4)
+        return torch.cos(x) * (1.001 if x.dtype is torch.float32 else 1)
+
+    def test_raises(self):
+        self.assertEqual(torch.ones(2).sum().item(), 3)
+
+    @unittest.skip("not here")
+    def test_skipped(self):
+        raise AssertionError
+
+    def test_dies(self):
+        ctypes.string_at(0)
+
+    def test_hangs(self):
+        time.sleep(1000)
+
+
+def test_function():
+    return torch.sin(torch.rand(10)), torch.randint(5, (3,)), torch.normal(0.0, torch.rand(4))
+
+
+def test_of_the_dtype():
+    x = torch.randn(3, 3, dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(x @ x.T)
+    z = torch.randn(3, dtype=torch.complex64).conj()
+    return z, torch.ones(3).nbytes, x.numpy(), torch.distributions.VonMises(torch.tensor(0.5), 2.0).sample((5,)), values
+
+
+def test_named():
+    return torch.ones(3) * 2
+
+
+def reference_named():
+    return torch.ones(3) * 3
+
+
+def test_loose():
+    return torch.ones(3) * (1.001 if torch.get_default_dtype() is torch.float32 else 1)
+
+
+test_loose.tolerance = 1e-2
+"""
+ABSENT = "import torch\nfrom luxmeter.classic.torbencher import TorBencherTestCaseBase, test_api\n@test_api(torch.no_such_thing)\nclass C(TorBencherTestCaseBase):\n    def test_it(self): ...\n"
+
+
+def rows(result: CheckResult) -> dict[str, CheckRow]:
+    return {row.name.rpartition(":")[2]: row for row in result}
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> CheckResult:
+    folder = tmp_path_factory.mktemp("cases")
+    (folder / "layers.py").write_text(CASES)
+    (folder / "torch" / "nn").mkdir(parents=True)
+    (folder / "torch" / "nn" / "absent.py").write_text(ABSENT)
+    (folder / "broken.py").write_text("import no_such_package\n")
+    return check(folder, rounds=2, timeout_s=4, quiet=True, workers=2)
+
+
+def test_one_that_dies_or_hangs_costs_only_itself(checked: CheckResult) -> None:
+    found = rows(checked)
+    assert {name: row.status for name, row in found.items()} == {
+        "Layers.test_training": "passed", "Layers.test_wrong": "failed", "Layers.test_raises": "failed",
+        "Layers.test_skipped": "missed", "Layers.test_dies": "crashed", "Layers.test_hangs": "hung", "test_function": "passed",
+        "test_of_the_dtype": "passed", "test_named": "failed", "test_loose": "passed", " torch/nn/absent.py": "missed", "broken.py": "failed",
+    }  # fmt: skip
+    assert checked.counts == {"passed": 4, "failed": 4, "missed": 2, "crashed": 1, "hung": 1}
+    assert (
+        checked.complete
+        and not checked.ok
+        and all(row.rounds == 2 for row in found.values() if row.status == "passed")
+    )
+
+
+def test_every_error_is_told(checked: CheckResult) -> None:
+    found = rows(checked)
+    wrong = found["Layers.test_wrong"]
+    assert [e.round for e in wrong.errors] == [0, 1] and wrong.errors[0].seed == seed_of(0, wrong.name, 0)
+    assert wrong.errors[0].error == pytest.approx(1e-3, rel=0.1) and 0 < (wrong.errors[0].allowed or 0) < 1e-4
+    assert "2 != 3" in found["Layers.test_raises"].errors[0].traceback.replace("2.0", "2")
+    assert (
+        "SIGSEGV" in found["Layers.test_dies"].reason
+        and "string_at" in found["Layers.test_dies"].errors[0].traceback
+    )
+    assert (
+        "within 4 s" in found["Layers.test_hangs"].reason
+        and "test_hangs" in found["Layers.test_hangs"].errors[0].traceback
+    )
+    assert found["Layers.test_skipped"].reason == "skipped: not here"
+    assert "has no torch.no_such_thing" in found[" torch/nn/absent.py"].reason
+    assert "no_such_package" in found["broken.py"].reason
+    assert found["test_function"].time_us
+
+
+def test_a_test_of_ones_own_is_shown_again(checked: CheckResult, tmp_path: Path) -> None:
+    for name in ("Layers.test_wrong", "test_named"):
+        (tmp_path / "shows.py").write_text(rows(checked)[name].errors[0].script)
+        done = subprocess.run(
+            [sys.executable, str(tmp_path / "shows.py")], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1 and "reproduced" in done.stderr, done.stdout + done.stderr
+
+
+def test_written_and_read_again(checked: CheckResult, tmp_path: Path) -> None:
+    assert load_check(checked.to_file(tmp_path / "c.json")) == checked
+    with open(checked.to_file(tmp_path / "c.csv"), newline="") as file:
+        assert [line["status"] for line in csv.DictReader(file)] == [row.status for row in checked]
+    page = checked.to_file(tmp_path / "c.html").read_text()
+    assert "Layers.test_wrong" in page and "Does it compute right?" in page
+    assert "1 crashed, 1 hung" in checked.title
+    said = json.loads((tmp_path / "c.json").read_text())
+    assert said["counts"]["passed"] == 4 and said["environment"]["machine"]["cores"] and said["started"] > 1e9
+
+
+def test_two_results_are_compared(checked: CheckResult) -> None:
+    better = [replace(r, status="passed", errors=()) if r.name.endswith("test_wrong") else r for r in checked]
+    better = [replace(r, status="failed") if r.name.endswith("test_function") else r for r in better]
+    better = [r for r in better if not r.name.endswith("test_loose")]
+    other = replace(
+        checked, rows=tuple(better), environment={**checked.environment, "packages": {"torch": "9.9"}}
+    )
+    found = diff_checks(checked, other)
+    assert [c.case.rpartition(":")[2].split()[0] for c in found.changes] == [
+        "test_function",
+        "Layers.test_wrong",
+        "test_loose",
+    ]
+    assert [c.kind for c in found.changes] == ["newly failing", "newly passing", "newly missing"]
+    assert any(line.startswith("torch: 2.") and line.endswith("and 9.9") for line in found.differences)
+    assert "1 newly failing, 1 newly passing, 1 newly missing; 9 as before" in str(found)
+    with pytest.raises(UsageError, match="no case in common"):
+        diff_checks(checked, replace(checked, rows=()))
+
+
+def operators() -> Operators:
+    linear = describe((torch.rand(3, 4), torch.rand(5, 4)))
+    gone = Case("torch.no_such_operator", describe((torch.rand(2),)))
+    return Operators(
+        [Case("torch.nn.functional.linear", linear), gone, Case("torch.cos", describe((torch.rand(70, 9),)))]
+    )
+
+
+def test_captured_operators_with_a_fault_that_is_shrunk_reproduced_kept_and_resumed(tmp_path: Path) -> None:
+    (tmp_path / "fault.py").write_text(
+        "import torch\nright = torch.cos\n"
+        "torch.cos = lambda x: right(x) * 1.001 if x.dtype is torch.float32 else right(x)\n"
+    )
+    settings = {"rounds": 2, "setup": [str(tmp_path / "fault.py")], "workers": 1, "quiet": True}
+    with lux.Experiment("checked"):
+        first = check(
+            operators(), shrink=True, including_success=False, resume=tmp_path / "k.json", **settings
+        )  # type: ignore[arg-type]
+    assert {row.api: row.status for row in first} == {
+        "torch.no_such_operator": "missed",
+        "torch.cos": "failed",
+    }
+    assert len(first.passed) == 1 and first.counts["passed"] == 1
+    assert find_run("latest").check == first
+    wrong = first.wrong()[0]
+    assert wrong.errors[0].shrunk == "f32[]" and "f32[70,9]" in wrong.errors[0].signature
+    (tmp_path / "shows.py").write_text(wrong.errors[0].script)
+    done = subprocess.run(
+        [sys.executable, "-I", str(tmp_path / "shows.py")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "reproduced" in done.stderr and "error of 1.0" in done.stdout, (
+        done.stdout + done.stderr
+    )
+    kept = json.loads((tmp_path / "k.json").read_text())
+    assert [row["status"] for row in kept["rows"]] == ["passed", "missed", "failed"]
+    kept["rows"][2]["reason"] = "as it was kept"
+    (tmp_path / "k.json").write_text(json.dumps(kept))
+    second = check(operators(), shrink=True, including_success=False, resume=tmp_path / "k.json", **settings)  # type: ignore[arg-type]
+    assert "as it was kept" in [row.reason for row in second] and second.statuses() == first.statuses()
+
+
+@pytest.mark.parametrize(
+    ("sources", "settings", "slug"),
+    [
+        ((), {"rounds": 0}, "bad-check-option"),
+        ((), {"epochs": 3}, "unknown-check-option"),
+        ((), {"samples": 0}, "bad-check-option"),
+        ((), {"dtypes": ["recorded"]}, "unknown-dtype"),
+        ((), {"dtypes": ["int8"]}, "unknown-dtype"),
+        ((), {"backends": ["egaer"]}, "unknown-name"),
+        ((), {"device": "meta"}, "check-device"),
+        ((), {"setup": ["nowhere.py"]}, "check-setup"),
+        (("opinf",), {}, "check-source"),
+        ((lambda: 1,), {}, "check-import"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_before_anything_runs(
+    sources: tuple[object, ...], settings: dict[str, object], slug: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        check(*sources, **settings)  # type: ignore[arg-type]
+    assert caught.value.slug == slug
+
+
+def test_bad_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_package\n")
+    with pytest.raises(UsageError, match=r"No module named 'no_such_package'(.|\n)*check-import"):
+        check(tmp_path / "broken.py", quiet=True, workers=1)
+    for text, slug in (("{}", "check-damaged"), ('{"what": "luxmeter check", "version": 9}', "check-newer")):
+        (tmp_path / "c.json").write_text(text)
+        with pytest.raises(UsageError) as caught:
+            load_check(tmp_path / "c.json")
+        assert caught.value.slug == slug
+    with pytest.raises(UsageError, match="check-unreadable"):
+        load_check(tmp_path / "nothing.json")
+
+
+def test_filters_devices_and_setups_that_are_not_there(tmp_path: Path) -> None:
+    for settings, said in (
+        ({"only": ["torch.nn.functionl"]}, "Did you mean 'torch.nn.functional'"),
+        ({"device": "cuda:77"}, "There is no device 'cuda:77' here"),
+        ({"setup": ["no_such_plugin"]}, "no_such_plugin cannot be imported"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            check(operators(), quiet=True, workers=1, **settings)  # type: ignore[arg-type]

@@ -25,7 +25,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What decides how pytest, rich and typer print: the same output on a developer's terminal as under CI.
-SHAPES_OUTPUT = "CI BUILD_NUMBER GITHUB_ACTIONS COLUMNS LINES NO_COLOR FORCE_COLOR PY_COLORS PYTEST_ADDOPTS".split()
+SHAPES_OUTPUT = (
+    "CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "PYTEST_ADDOPTS",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

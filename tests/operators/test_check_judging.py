@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import subprocess
@@ -19,6 +20,7 @@ from luxmeter.operators.checks.excuses import ANY_ORDER, DRAWS, ON_AN_EDGE, REFU
 from luxmeter.operators.checks.judging import Judged, Where, judge
 from luxmeter.operators.checks.script import script_of, written
 from luxmeter.operators.checks.shrinking import shrunk
+from luxmeter.operators.checks.sources import module_database, optimizer_database
 from luxmeter.operators.checks.trial import Copier, Side, Trial
 
 F32 = torch.float32
@@ -250,7 +252,7 @@ def test_a_script_stands_alone(tmp_path: Path) -> None:
     case = {"source": "operator", "name": "torch.cos"}
     for setup, code in (([str(tmp_path / "fault.py")], 1), ([], 0)):
         text = script_of(
-            one, case, title="torch.cos", said="it is off", dtype="float32", device="cpu", backend="eager", seed=1, sample=0,
+            one, case, title="torch.cos", said="it is off", dtype="float32", device="cpu", backend="eager", seed=1,
             round_seed=1, gradient=False, allowed=4e-6, narrow=F32, setup=setup, dies=False, as_sampled=True,
         )  # fmt: skip
         assert "luxmeter." not in text and "torch.tensor([0.1, -2.5], dtype=torch.float32)" in text
@@ -301,3 +303,103 @@ def test_a_fault_is_found_in_operators_drawn_by_a_seed() -> None:
                 break
     assert False not in answers.values(), answers
     assert sum(bool(found) for found in answers.values()) >= 8
+
+
+def _shows(trial: Trial, case: dict[str, Any], *, gradient: bool) -> str:
+    """What the script of a trial ends with; empty: all is right."""
+    text = script_of(
+        trial, case, title=case["name"], said="it is off", dtype="float32", device="cpu", backend="eager", seed=1, round_seed=1,
+        gradient=gradient, allowed=1e-4, narrow=F32, setup=[], dies=False, as_sampled=True,
+    )  # fmt: skip
+    assert text and "luxmeter." not in text
+    with pytest.raises(SystemExit) as end:
+        exec(compile(text, case["name"], "exec"), {"__name__": "__main__"})
+    return str(end.value.code or "")
+
+
+def _shown(source: Any, most: int | None) -> list[str]:
+    """The cases whose script shows a fault that is not there."""
+    cases = source.cases()
+    random.Random(18).shuffle(cases)
+    wrong = []
+    for case in cases[:most]:
+        if not source.dtype_of(case, "float32", "cpu"):
+            continue
+        for number, trial in enumerate(source.trials_of(case, dtype="float32", seed=1, device="cpu")):
+            if number % 4:
+                continue
+            judged = judge(trial, Where(), seed=1)
+            if judged.status == "passed" and not judged.excused and _shows(trial, case, gradient=False):
+                wrong.append(f"{case['name']} {number}")
+    return wrong
+
+
+@pytest.mark.parametrize("source", [module_database, optimizer_database])
+def test_layers_and_optimizers_have_scripts_too(source: Any) -> None:
+    assert _shown(source, 6) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("source", [module_database, optimizer_database])
+def test_all_layers_and_optimizers_have_scripts(source: Any) -> None:
+    assert _shown(source, None) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "place", "gradient"),
+    [
+        (optimizer_database, "torch.optim.Adam", "torch.Tensor.addcdiv_", False),
+        (module_database, "torch.nn.MultiheadAttention", "torch.nn.functional.linear", False),
+        (module_database, "torch.nn.LSTM", "torch._VF.lstm", True),
+        (module_database, "torch.nn.LazyConv2d", "torch.nn.functional.conv2d", False),
+    ],
+)
+def test_their_scripts_show_a_fault(
+    source: Any, name: str, place: str, gradient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case,) = (c for c in source.cases() if c["name"] == name)
+    trial = next(source.trials_of(case, dtype="float32", seed=1, device="cpu"))
+    assert not _shows(trial, case, gradient=gradient)
+    owner = functools.reduce(getattr, place.split(".")[1:-1], torch)
+    right = getattr(owner, place.rpartition(".")[2])
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        result = right(*args, **kwargs)
+        first = result[0] if isinstance(result, tuple) else result
+        if first.dtype is torch.float64:
+            return result
+        return (
+            (first * 1.01, *result[1:])
+            if isinstance(result, tuple)
+            else first.mul_(1.01)
+            if "_" in place[-1:]
+            else first * 1.01
+        )
+
+    monkeypatch.setattr(owner, place.rpartition(".")[2], wrong)
+    assert _shows(trial, case, gradient=gradient) == "reproduced: it is wrong"
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [
+        (lambda x: torch.tensor([math.nan, math.inf, 1.0]), ""),
+        (lambda x: torch.zeros(3, dtype=torch.bool), ""),
+        (lambda x: x.to_sparse(), ""),
+        (lambda x: torch.tensor([math.nan if x.dtype is F32 else 1.0]), "reproduced: it is wrong"),
+        (lambda x: torch.tensor([math.inf if x.dtype is F32 else 1.0]), "reproduced: it is wrong"),
+        (
+            lambda x: x.bool() if x.dtype is F32 else torch.zeros(3, dtype=torch.bool),
+            "reproduced: it is wrong",
+        ),
+        (lambda x: x[:1] if x.dtype is F32 else x, "reproduced: it is wrong"),
+        (lambda x: [x, x] if x.dtype is F32 else x, "reproduced: it is wrong"),
+    ],
+)
+def test_a_script_compares_whatever_comes(gives: Callable[[Any], Any], said: str) -> None:
+    trial = Trial("torch.cos", gives, (torch.ones(3),), written="torch.gives")
+    torch.gives = gives  # type: ignore[attr-defined]
+    try:
+        assert _shows(trial, {"name": "torch.gives", "source": "captured"}, gradient=False) == said
+    finally:
+        del torch.gives  # type: ignore[attr-defined]

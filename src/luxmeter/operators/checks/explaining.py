@@ -41,7 +41,7 @@ def explain(
             "said": reason.rstrip(".") or "It ends the process",
         }
         script = script_of(
-            trial, case, **said, dtype=dtype, device=device, backend=backend, seed=seed + sample, sample=sample, round_seed=seed,
+            trial, case, **said, dtype=dtype, device=device, backend=backend, seed=seed + sample, round_seed=seed,
             gradient=part.startswith("gradient"), allowed=allowed or 0.0, narrow=coarsest_of(trial), setup=setup, dies=dies,
             as_sampled=trial is drawn,
         )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import zlib
 from pathlib import Path
 from typing import Any
@@ -87,12 +88,17 @@ _GRADIENT = """    inputs = leaves([given, named])
     found = torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
 """
 _COMPARE = """
-wrong = False
-for got, right in zip(run({tested}, {device!r}, False), run({right}, "cpu", True)):
-    off = (got.to(right.dtype) - right).abs() if right.is_floating_point() or right.is_complex() else (got != right).double()
-    error = float((off / right.abs().max().clamp_min(1e-30)).max()) if right.numel() else 0.0
-    print(f"gives {{got}}\\nright {{right}}\\nan error of {{error:.2e}}, {allowed} is allowed")
-    wrong |= not error <= {allowed}
+found, wanted = run({tested}, {device!r}, False), run({right}, "cpu", True)
+wrong = [t.shape for t in found] != [t.shape for t in wanted]
+for got, right in zip(found, wanted):
+    print(f"gives {{got}}\\nright {{right}}")
+    if got.shape == right.shape:
+        got, right = (t.to_dense().to(torch.complex128) for t in (got, right))
+        same = (got == right) | ((got != got) & (right != right))  # nan is nan
+        off, size = torch.where(same, 0, (got - right).abs()), torch.where(right.isfinite(), right.abs(), 0)
+        error = float(off.max() / size.max().clamp_min(1e-30)) if same.numel() else 0.0
+        print(f"an error of {{error:.2e}}, {allowed} is allowed")
+        wrong |= not error <= {allowed}
 raise SystemExit("reproduced: it is wrong" if wrong else 0)"""
 
 _PROGRAM = """{head}
@@ -129,7 +135,7 @@ print("it came back")
 
 
 def script_of(
-    trial: Trial, case: dict[str, Any], *, title: str, said: str, dtype: str, device: str, backend: str, seed: int, sample: int,
+    trial: Trial, case: dict[str, Any], *, title: str, said: str, dtype: str, device: str, backend: str, seed: int,
     round_seed: int, gradient: bool, allowed: float, narrow: torch.dtype | None, setup: list[str], dies: bool, as_sampled: bool,
 ) -> str:  # fmt: skip
     """The script; empty if it cannot be made. `as_sampled`: the trial is the one that was drawn, not a smaller one."""
@@ -162,7 +168,7 @@ def script_of(
             "function": _function_lines(trial),
         }
     except NotWritable:
-        lines = _drawn_inputs(case, dtype, round_seed, sample) if as_sampled else ""
+        lines = trial.drawn if as_sampled else ""
     else:
         if not dies and not gradient and _is_flat(trial):
             return _SHORT.format(**words, **parts)
@@ -191,30 +197,7 @@ def _is_plain(trial: Trial) -> bool:
 def _function_lines(trial: Trial) -> str:
     if not trial.written:
         raise NotWritable("its function has no name")
-    before = ""
-    if "op_db" in trial.written:
-        before = "from torch.testing._internal.common_methods_invocations import op_db\n\n"
-    return f"{before}function = {trial.written}"
-
-
-def _drawn_inputs(case: dict[str, Any], dtype: str, seed: int, sample: int) -> str:
-    """Lines that draw the inputs of torch's operator database again."""
-    if case["source"] != "opinfo":
-        return ""
-    return f"""import random
-import numpy
-from torch.testing._internal.common_methods_invocations import op_db
-
-op = [o for o in op_db if o.full_name == {case["entry"]!r}][0]
-random.seed({seed}), numpy.random.seed({seed}), torch.manual_seed({seed})
-samples = op.sample_inputs_func(op, "cpu", torch.{dtype}, bool(op.supports_autograd and torch.{dtype}.is_floating_point))
-sample = [next(samples) for _ in range({sample + 1})][-1]
-args, kwargs = (sample.input, *sample.args), sample.kwargs
-
-
-def function(*args, **kwargs):
-    return sample.output_process_fn_grad(op.op(*args, **kwargs))
-"""
+    return f"{trial.defined}function = {trial.written}"
 
 
 def _setup_lines(setup: list[str]) -> list[str]:
@@ -273,13 +256,30 @@ def _module(module: torch.nn.Module) -> str:
         built.load_state_dict(state)
     except Exception as error:
         raise NotWritable(f"a {type(module).__name__}") from error
-    if type(built) is not type(module):
+    if not _is_built_alike(built, module):  # a loss does not tell its settings
         raise NotWritable(f"a {type(module).__name__}")
     dtypes = {p.dtype for p in module.parameters()} or {torch.float32}
     weights = "".join(f", {name!r}: {_dense(t.cpu().contiguous())}" for name, t in state.items())
     loaded = f"(lambda m: (m.load_state_dict({{{weights[2:]}}}), m)[1])" if weights else ""
     mode = "" if module.training else ".eval()"
     return f"{loaded}({text}.to({dtypes.pop()}){mode})" if loaded else f"{text}{mode}"
+
+
+def _is_built_alike(a: torch.nn.Module, b: torch.nn.Module) -> bool:
+    """Whether two modules are of the same parts with the same settings; weights are not looked at, nor is the mode."""
+    if type(a) is not type(b) or a._modules.keys() != b._modules.keys():
+        return False
+    settings = [
+        {k: v for k, v in vars(m).items() if not k.startswith("_") and k != "training"} for m in (a, b)
+    ]
+    if settings[0].keys() != settings[1].keys():
+        return False
+    same = all(
+        settings[1][k] is v or (not callable(v) and not tensors_of(v) and v == settings[1][k])
+        for k, v in settings[0].items()
+    )
+    parts = zip(a.children(), b.children(), strict=True)
+    return same and all(itertools.starmap(_is_built_alike, parts))
 
 
 def _tensor(tensor: torch.Tensor, gradient: bool) -> str:

@@ -35,8 +35,9 @@ def _same(result: Any) -> Any:
 class Trial:
     """What to call, with which inputs. `process` takes what is unique out of a result (no signs of singular vectors).
 
-    `written` is how a script writes the function; empty: it can only be had from its source. `reference` is called
-    instead of the function for what is right; `tolerance` takes the place of the dtype's.
+    `written` is how a script writes the function, `defined` the lines it needs before; `drawn` are lines that draw `args`, `kwargs`
+    and `function` again, for inputs that cannot be written. Empty: there are none. `reference` is called instead of the
+    function for what is right; `tolerance` takes the place of the dtype's.
     """
 
     api: str
@@ -46,6 +47,8 @@ class Trial:
     process: Callable[[Any], Any] = _same
     backward: bool = True
     written: str = ""
+    defined: str = ""
+    drawn: str = ""
     reference: Callable[..., Any] | None = None
     tolerance: float | None = None
     dtype: torch.dtype | None = None  # that it is run in, where no input tells

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from luxmeter.operators.checks.sources.opinfo import no_database, seed_all
+from luxmeter.operators.checks.sources.opinfo import no_database, seed_all, seed_lines
 from luxmeter.operators.checks.trial import Trial
 
 
@@ -41,9 +41,34 @@ def trials_of(case: dict[str, Any], *, dtype: str, seed: int, device: str) -> It
             if issubclass(info.module_cls, torch.nn.modules.lazy.LazyModuleMixin):
                 with torch.no_grad():
                     module(*inputs.args, **inputs.kwargs)  # which makes its parameters
-            yield Trial(
-                case["api"], call_module, (module, *inputs.args), inputs.kwargs, written="(lambda module, *args, **kwargs: (module(*args, **kwargs), list(module.buffers())))"
+            drawn = _DRAWN.format(
+                entry=info.name, seeds=seed_lines(seed), dtype=kind, training=training, number=number,
+                own_seeds=seed_lines(seed + number), function=f"function = {_WRITTEN}",
             )  # fmt: skip
+            yield Trial(
+                case["api"],
+                call_module,
+                (module, *inputs.args),
+                inputs.kwargs,
+                written=_WRITTEN,
+                drawn=drawn,
+            )
+
+
+_WRITTEN = "(lambda module, *args, **kwargs: (module(*args, **kwargs), list(module.buffers())))"
+_DRAWN = """from torch.testing._internal.common_modules import module_db
+
+info = [i for i in module_db if i.name == {entry!r}][0]
+{seeds}
+one = list(info.module_inputs_func(info, device="cpu", dtype={dtype}, requires_grad=True, training={training}))[{number}]
+{own_seeds}
+module = info.module_cls(*one.constructor_input.args, **one.constructor_input.kwargs).to({dtype}).train({training})
+args, kwargs = (module, *one.forward_input.args), one.forward_input.kwargs
+if isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
+    with torch.no_grad():
+        module(*args[1:], **kwargs)
+{function}
+"""
 
 
 def call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:

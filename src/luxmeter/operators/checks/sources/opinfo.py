@@ -15,6 +15,20 @@ from luxmeter.operators.checks.trial import Trial
 # Of an operator that does not take the dtype that is asked for, the first of these that it takes.
 _INSTEAD = (torch.float32, torch.complex64, torch.int64, torch.int32, torch.bool, torch.uint8)
 
+_IMPORT = "from torch.testing._internal.common_methods_invocations import op_db"
+_DRAWN = f"""{_IMPORT}
+
+op = [o for o in op_db if o.full_name == {{entry!r}}][0]
+{{seeds}}
+samples = op.sample_inputs_func(op, "cpu", {{dtype}}, {{grad}})
+sample = [next(samples) for _ in range({{count}})][-1]
+args, kwargs = (sample.input, *sample.args), sample.kwargs
+
+
+def function(*args, **kwargs):
+    return (sample.output_process_fn_grad or (lambda result: result))(op.op(*args, **kwargs))
+"""
+
 
 def cases() -> list[dict[str, Any]]:
     """All cases of the database."""
@@ -42,8 +56,10 @@ def trials_of(case: dict[str, Any], *, dtype: str, seed: int, device: str) -> It
     kind = getattr(torch, dtype)
     grad = bool(op.supports_autograd) and (kind.is_floating_point or kind.is_complex)
     seed_all(seed)
-    written = written_as(case["api"], op.op) or f"[o for o in op_db if o.full_name == {op.full_name!r}][0].op"
-    for sample in op.sample_inputs_func(op, "cpu", kind, grad):
+    written, defined = written_as(case["api"], op.op), ""
+    if not written:
+        written, defined = f"[o for o in op_db if o.full_name == {op.full_name!r}][0].op", f"{_IMPORT}\n\n"
+    for number, sample in enumerate(op.sample_inputs_func(op, "cpu", kind, grad)):
         state = _states()
         yield Trial(
             case["api"],
@@ -53,6 +69,10 @@ def trials_of(case: dict[str, Any], *, dtype: str, seed: int, device: str) -> It
             process=sample.output_process_fn_grad or _as_it_is,
             backward=grad,
             written=written,
+            defined=defined,
+            drawn=_DRAWN.format(
+                entry=op.full_name, seeds=seed_lines(seed), dtype=kind, grad=grad, count=number + 1
+            ),
         )
         _put_back(state)
 
@@ -76,6 +96,11 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
+
+
+def seed_lines(seed: int) -> str:
+    """The same in a script."""
+    return f"import random, numpy; random.seed({seed}); numpy.random.seed({seed % 2**32}); torch.manual_seed({seed})"
 
 
 def _states() -> tuple[Any, ...]:

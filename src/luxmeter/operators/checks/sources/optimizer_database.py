@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
+import ast
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,7 +13,6 @@ import torch
 from luxmeter.operators.checks.sources.opinfo import no_database, seed_all
 from luxmeter.operators.checks.trial import Trial
 
-_STEPS = 3
 _SHAPES = ((4, 3), (3, 2))  # of the parameters: matrices, which all optimizers take
 
 
@@ -55,8 +54,13 @@ def trials_of(case: dict[str, Any], *, dtype: str, seed: int, device: str) -> It
                 names=tuple({**settings, **way}),
             )
             yield Trial(
-                case["api"], function, (weights, inputs, targets, *{**settings, **way}.values()), {}, backward=False
-            )  # fmt: skip
+                case["api"],
+                function,
+                (weights, inputs, targets, *{**settings, **way}.values()),
+                backward=False,
+                written=f"functools.partial(train, {case['api']}, {', '.join(f'{k}={v!r}' for k, v in function.keywords.items())})",
+                defined=f"import functools\n\n\n{_plain_source(train)}\n\n\n",
+            )
 
 
 def train(
@@ -67,11 +71,12 @@ def train(
     *values: Any,
     sparse: bool,
     names: tuple[str, ...],
+    steps: int = 3,
 ) -> list[torch.Tensor]:
     """The weights after some steps."""
     settings = dict(zip(names, values, strict=True))
     parameters = [torch.nn.Parameter(w.detach().clone()) for w in weights]
-    optimizer = kind(parameters, **copy.deepcopy(settings))
+    optimizer = kind(parameters, **settings)
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
@@ -83,9 +88,20 @@ def train(
                 p.grad = p.grad.to_sparse() if p.grad is not None else None
         return loss
 
-    for _ in range(_STEPS):
+    for _ in range(steps):
         optimizer.step(closure)  # type: ignore[arg-type]  # as torch's own closures: a tensor
     return [p.detach() for p in parameters]
+
+
+def _plain_source(function: Callable[..., Any]) -> str:
+    """A function without types and comments, as a script has it."""
+    tree = ast.parse(inspect.getsource(function))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef):
+            node.returns = None
+    return ast.unparse(tree)
 
 
 @functools.cache

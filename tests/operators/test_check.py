@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -211,6 +213,24 @@ def test_captured_operators_with_a_fault_that_is_shrunk_reproduced_kept_and_resu
     (tmp_path / "k.json").write_text(json.dumps(kept))
     second = check(operators(), shrink=True, including_success=False, resume=tmp_path / "k.json", **settings)  # type: ignore[arg-type]
     assert "as it was kept" in [row.reason for row in second] and second.statuses() == first.statuses()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a smaller input is tried in a fork")
+def test_an_input_that_ends_the_process_is_shrunk_and_reproduced(tmp_path: Path) -> None:
+    (tmp_path / "fault.py").write_text(
+        "import ctypes, torch\nright = torch.cos\n"
+        "torch.cos = lambda x: ctypes.string_at(0) if x.dtype is torch.float32 and x.numel() > 3 else right(x)\n"
+    )
+    found = check(operators(), shrink=True, setup=[str(tmp_path / "fault.py")], rounds=1, workers=1, quiet=True)
+    wrong = found.wrong()[0]
+    assert (wrong.api, wrong.status) == ("torch.cos", "crashed")
+    assert "f32[70,9]" in wrong.errors[0].signature
+    assert wrong.errors[0].shrunk in ("f32[1,4]", "f32[4,1]", "f32[2,2]", "f32[4]"), wrong.errors[0].shrunk
+    (tmp_path / "shows.py").write_text(wrong.errors[0].script)
+    done = subprocess.run(
+        [sys.executable, "-I", str(tmp_path / "shows.py")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGSEGV, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
+import os
+import signal
 import warnings
 from typing import Any
 
@@ -12,6 +16,8 @@ from luxmeter.operators.checks.script import script_of
 from luxmeter.operators.checks.shrinking import shrunk
 from luxmeter.operators.checks.trial import Trial
 from luxmeter.operators.checks.work import signature_of, trial_at
+
+_PATIENCE_S = 5  # with a smaller input that may hang instead
 
 
 def explain(
@@ -28,7 +34,10 @@ def explain(
         found: dict[str, Any] = {"signature": signature_of(trial)}
         where = Where(device, backend, backward and not part.startswith("output"))
         drawn = trial
-        if shrink:
+        if shrink and dies:
+            trial = shrunk(trial, lambda t: _kills(t, where, seed + sample))
+            found["shrunk"] = signature_of(trial)
+        elif shrink:
             trial = shrunk(trial, lambda t: _fails(t, where, seed + sample))
             judged = judge(trial, where, seed=seed + sample)
             found |= {
@@ -55,3 +64,17 @@ def _fails(trial: Trial, where: Where, seed: int) -> bool:
     except Exception:  # noqa: BLE001  (an input that nothing can be done with is none)
         return False
     return found.status == "failed"
+
+
+def _kills(trial: Trial, where: Where, seed: int) -> bool:
+    """Whether it ends a process: a child of this one."""
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            signal.alarm(_PATIENCE_S)
+            faulthandler.disable()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            judge(trial, where, seed=seed)
+        os._exit(0)
+    _, end = os.waitpid(child, 0)
+    return os.WIFSIGNALED(end) and os.WTERMSIG(end) != signal.SIGALRM

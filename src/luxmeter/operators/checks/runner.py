@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -438,10 +439,13 @@ class _Run:
     def _question(self, job: _Job, row: CheckRow) -> dict[str, Any]:
         first = row.errors[0]
         setup = [str(Path(s).resolve()) if s.endswith(".py") else s for s in self._options.setup]
+        # A smaller input that may end the process is tried in a fork, and a device does not outlive one.
+        forks = job.args["device"] == "cpu" and job.args["backend"] == "eager" and hasattr(os, "fork")
+        shrinkable = row.status == "failed" or (row.status == "crashed" and forks)
         return {
             **{k: job.args[k] for k in ("case", "dtype", "device", "backend", "backward")},
             "seed": first.seed, "sample": first.sample, "part": first.part, "setup": setup, "reason": first.reason,
-            "allowed": first.allowed, "shrink": self._options.shrink and row.status == "failed", "dies": row.status in ("crashed", "hung"),
+            "allowed": first.allowed, "shrink": self._options.shrink and shrinkable, "dies": row.status in ("crashed", "hung"),
         }  # fmt: skip
 
     def _result(

@@ -28,6 +28,7 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/python tools/check_web.py
 
 # The source archive and a wheel for each Python that is here, each tried in an environment of its own.
 dist: setup

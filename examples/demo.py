@@ -13,10 +13,11 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import luxmeter as lux
-from luxmeter.calls import export
 from luxmeter.environment import collect
+from luxmeter.experiment import find_run
 from luxmeter.operators import operators_of
-from luxmeter.store import Lab, activate
+from luxmeter.store import Lab, activate, results_into
+from luxmeter.view import write_report
 
 console = Console()
 
@@ -76,16 +77,19 @@ def main() -> None:
     print(trace)
     console.rule("3. its hottest layers, replayed at other sizes and in bf16")
     layers = operators_of(trace).filter(name="torch.nn.*").top(2)
-    print(lux.bench(layers, scales={"batch": [1, 64]}, dtypes=["fp32", "bf16"], budget_s=10))
-    console.rule("4. what the model costs")
-    print(lux.analyze(model, torch.zeros(1, 64), backward=True))
+    with results_into(run.folder):  # what is measured now belongs to the run
+        print(lux.bench(layers, scales={"batch": [1, 64]}, dtypes=["fp32", "bf16"], budget_s=10))
+        console.rule("4. what the model costs")
+        print(lux.analyze(model, torch.zeros(1, 64), backward=True))
     console.rule("5. every run of this folder")
     for other in lab.runs(sort="-metric.accuracy", limit=5):
         console.print(f"{other.id}  accuracy {other.metrics['accuracy']['last']:.3f}  {other.params}")
-    page = export.write(trace, Path("demo") / "trace.html")
+    page = write_report([find_run(run.id, lab=lab)], Path("demo") / "report.html")
     taken = time.perf_counter() - start
     console.print(f"\nEverything lies in {run.folder.relative_to(Path.cwd())} ({taken:.1f} s)")
-    console.print(f"Open {page} in a browser: table, flame graph and timeline of a step")
+    console.print(
+        f"Open {page} in a browser: curves, flame graph, tables and timeline of a step, benchmark and model cost"
+    )
     if accuracy["last"] < 0.8:
         sys.exit("the classifier did not learn: something is wrong")
 

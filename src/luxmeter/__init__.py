@@ -58,6 +58,7 @@ NAMES.update(
         "model report": "luxmeter.view:model_report",
         "benchmark picture": "luxmeter.view:benchmark_picture",
         "check page": "luxmeter.view:check_page",
+        "report page": "luxmeter.view:report_page",
         "operators": "luxmeter.operators:Operators",
         "trace title": "luxmeter.calls:trace_title",
         "load trace": "luxmeter.calls:load_trace",
@@ -69,6 +70,15 @@ NAMES.update(
         "load search": "luxmeter.model:load_search",
         "load eval": "luxmeter.train:load_evaluation",
         "control run": "luxmeter.train:control_run",
+        "watch run": "luxmeter.view:watch",
+        "control buttons": "luxmeter.view:control_buttons",
+        "run html": "luxmeter.view:run_html",
+        "runs html": "luxmeter.view:runs_html",
+        "run diff html": "luxmeter.view:run_diff_html",
+        "explanation html": "luxmeter.view:explanation_html",
+        "operators html": "luxmeter.view:operators_html",
+        "model html": "luxmeter.view:model_html",
+        "models html": "luxmeter.view:models_html",
     }
 )
 

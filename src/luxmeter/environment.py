@@ -160,6 +160,12 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:
     for name, words in (("torch_threads", "threads of torch"),):
         if None not in (a.get(name), b.get(name)) and a[name] != b[name]:
             found.append(Difference(words, a[name], b[name]))
+    one, two = (said.get("env") or {} for said in (a, b))  # that workers were given
+    for variable in sorted({*one, *two}):
+        if one.get(variable) != two.get(variable):
+            found.append(Difference(variable, one.get(variable), two.get(variable)))
+    if a.get("setup") != b.get("setup"):
+        found.append(Difference("setup", a.get("setup"), b.get("setup")))
     governors = [(said.get("load") or {}).get("governor") for said in (a, b)]
     if None not in governors and governors[0] != governors[1]:
         found.append(Difference("clock governor", *governors))

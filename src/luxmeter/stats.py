@@ -179,6 +179,47 @@ def paired_shift(a: Values, b: Values, *, confidence: float = 0.95) -> Interval:
     return median_interval(_differences(a, b), confidence=confidence)
 
 
+def shared_variances(variances: Values, freedoms: Values) -> tuple[Floats, Floats]:
+    """Variances of many things from few values each, and their degrees of freedom, when each learns from all the others.
+
+    How far they differ beyond chance tells how much (empirical Bayes: Smyth, 2004); one that is larger than that explains keeps its own.
+    """
+    from scipy.special import digamma, fdtr, polygamma
+
+    own, d = np.asarray(variances, dtype=np.float64), np.asarray(freedoms, dtype=np.float64)
+    some = d > 0
+    if not some.any():
+        return np.full(len(own), np.nan), np.zeros(len(own))
+    least = max(1e-18, 1e-6 * float(np.median(own[some])))
+    half = d[some] / 2
+    logs = np.log(np.maximum(own[some], least)) - digamma(half) + np.log(half)
+    excess = float(logs.var(ddof=1) - polygamma(1, half).mean()) if len(logs) > 1 else math.inf
+    most = float(d.sum())  # no more is known of all than all have
+    prior = 0.0 if excess == math.inf else most if excess <= 0 else min(most, 2 * _trigamma_inverse(excess))
+    if prior == 0:
+        return np.maximum(own, least), d
+    level = math.exp(float(logs.mean()) + float(digamma(prior / 2)) - math.log(prior / 2))
+    shared = (prior * level + d * np.maximum(own, least)) / (prior + d)
+    odd = some & (1 - fdtr(np.maximum(d, 1), prior, own / level) < 0.01)
+    return np.where(odd, np.maximum(own, shared), shared), np.where(odd, d, prior + d)
+
+
+def _trigamma_inverse(y: float) -> float:
+    """x with trigamma(x) = y, by Newton's method on 1 / trigamma, which is nearly straight."""
+    from scipy.special import polygamma
+
+    if y > 1e7:
+        return 1 / math.sqrt(y)
+    x = 0.5 + 1 / y
+    for _ in range(50):
+        found = float(polygamma(1, x))
+        step = found * (1 - found / y) / float(polygamma(2, x))
+        x += step
+        if abs(step) < 1e-8 * x:
+            break
+    return x
+
+
 def false_discovery(p_values: Values) -> list[float]:
     """Benjamini-Hochberg adjusted p-values, in the order given: compare them with the share of errors you accept."""
     from scipy.stats import false_discovery_control

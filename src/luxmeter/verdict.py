@@ -27,6 +27,7 @@ from luxmeter.stats import (
     paired_test,
     rank_test,
     series_interval,
+    shared_variances,
 )
 
 Call: TypeAlias = Literal["higher", "lower", "same", "unclear"]
@@ -228,6 +229,50 @@ def compare_many(
     }
 
 
+def compare_in_turns(
+    things: Mapping[str, Sequence[tuple[Values, Values]]],
+    *,
+    smallest: float = 0.01,
+    share_of_errors: float = 0.01,
+    confidence: float = 0.95,
+) -> dict[str, Comparison]:
+    """B against A of each thing, measured in turns: of each round, A's and B's times of the same turns.
+
+    Turns of one round share their processes and are not independent; rounds are. So each round gives one ratio, and how far these differ
+    from round to round is chance. From few rounds that is hardly known of one thing, so it learns from the others (`shared_variances`).
+    p-values are corrected for the number of things (Benjamini-Hochberg).
+    """
+    from scipy.special import stdtr, stdtrit
+
+    ratios = {name: log_ratios(rounds) for name, rounds in things.items()}
+    own = [float(r.var(ddof=1)) if len(r) > 1 else 0.0 for r in ratios.values()]
+    variances, freedoms = shared_variances(own, [len(r) - 1 for r in ratios.values()])
+    found = {}
+    for (name, logs), variance, freedom in zip(ratios.items(), variances, freedoms, strict=True):
+        middle, error = float(logs.mean()), math.sqrt(variance / len(logs)) if freedom else math.inf
+        half = float(stdtrit(freedom, (1 + confidence) / 2)) * error if freedom else math.inf
+        p = float(2 * stdtr(freedom, -abs(middle) / error)) if freedom else 1.0
+        low, high = math.expm1(middle - half), math.expm1(middle + half) if half < 700 else math.inf
+        relative = Interval(math.expm1(middle), low, high, confidence)
+        x, y = (np.concatenate([floats(side[i]) for side in things[name]]) for i in (0, 1))
+        a, b = float(np.median(x)), float(np.median(y))
+        shift = Interval(relative.estimate * a, low * a, high * a, confidence)
+        found[name] = Comparison(
+            call="unclear", why="", n_a=len(logs), n_b=len(logs), median_a=a, median_b=b, shift=shift, relative=relative,
+            p_value=p, cliffs_delta=float(np.sign(y - x).mean()), threshold=smallest, more_samples=0,
+        )  # fmt: skip
+    adjusted = false_discovery([c.p_value for c in found.values()])
+    return {
+        name: _judged(replace(c, p_value=p), alpha=share_of_errors, paired=True, least_p=0.0)
+        for (name, c), p in zip(found.items(), adjusted, strict=True)
+    }
+
+
+def log_ratios(rounds: Sequence[tuple[Values, Values]]) -> Floats:
+    """Of each round, the logarithm of B's time over A's: the median over its turns."""
+    return np.array([np.median(np.log(floats(b) / floats(a))) for a, b in rounds], dtype=np.float64)
+
+
 def _chance_of_looks(gap: float, spread: float, freedom: float) -> float:
     """How likely two looks at one thing are so far apart: Student's t, with tails as heavy as theirs."""
     from scipy.special import stdtr
@@ -248,9 +293,11 @@ def _log_error(x: Floats) -> float:
     return (interval.high - interval.low) / (2 * 1.96 * interval.estimate) if interval.estimate > 0 else 0.0
 
 
-def _judged(c: Comparison, *, alpha: float, paired: bool) -> Comparison:
+def _judged(c: Comparison, *, alpha: float, paired: bool, least_p: float | None = None) -> Comparison:
+    """With its call; `least_p` is the smallest p-value that so many values can have, where that is not a rank test's."""
     r, limit = c.relative, c.threshold
     reachable = 2 ** (1 - c.n_a) if paired else 2 / math.comb(c.n_a + c.n_b, c.n_a)
+    reachable = reachable if least_p is None else least_p
     if c.p_value < alpha and abs(r.estimate) > limit and not (r.low <= 0 <= r.high):
         call: Call = "higher" if r.estimate > 0 else "lower"
         return replace(c, call=call, why=f"{r.estimate:+.1%}, p {c.p_value:.2g}", more_samples=0)

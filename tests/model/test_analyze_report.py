@@ -209,7 +209,8 @@ def test_command_writes_a_file_for_each_model(command):
         "152",
     ]
     assert Path("m-Large-2.csv").read_text() == Path("m-Large.csv").read_text()
-    assert "Large" in Path("m-Large.html").read_text() and Path("m-Large-2.html").exists()
+    page = Path("m.html").read_text()
+    assert "Side by side" in page and all(f'data-tab="{name}"' in page for name in ("small", "Large (2)", "Large (3)"))
 
 
 def test_command_takes_named_inputs_built_models_and_latency(command):

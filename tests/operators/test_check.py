@@ -221,7 +221,9 @@ def test_an_input_that_ends_the_process_is_shrunk_and_reproduced(tmp_path: Path)
         "import ctypes, torch\nright = torch.cos\n"
         "torch.cos = lambda x: ctypes.string_at(0) if x.dtype is torch.float32 and x.numel() > 3 else right(x)\n"
     )
-    found = check(operators(), shrink=True, setup=[str(tmp_path / "fault.py")], rounds=1, workers=1, quiet=True)
+    found = check(
+        operators(), shrink=True, setup=[str(tmp_path / "fault.py")], rounds=1, workers=1, quiet=True
+    )
     wrong = found.wrong()[0]
     assert (wrong.api, wrong.status) == ("torch.cos", "crashed")
     assert "f32[70,9]" in wrong.errors[0].signature

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from luxmeter.calls.options import TraceOptions as TraceOptions
     from luxmeter.calls.options import TraceSettings as TraceSettings
     from luxmeter.calls.patching.patcher import coverage as coverage
+    from luxmeter.calls.phases import KINDS as KINDS
+    from luxmeter.calls.phases import OUTSIDE as OUTSIDE
+    from luxmeter.calls.phases import Split as Split
+    from luxmeter.calls.phases import kind_of as kind_of
+    from luxmeter.calls.phases import split_of as split_of
     from luxmeter.calls.processes import Token as Token
     from luxmeter.calls.reader import trace_title as trace_title
     from luxmeter.calls.records import CallableNames as CallableNames
@@ -80,6 +85,11 @@ __getattr__, __dir__, __all__ = door(
         "TraceOptions": "options",
         "TraceSettings": "options",
         "coverage": "patching.patcher",
+        "KINDS": "phases",
+        "OUTSIDE": "phases",
+        "Split": "phases",
+        "kind_of": "phases",
+        "split_of": "phases",
         "Token": "processes",
         "trace_title": "reader",
         "CallableNames": "records",

@@ -18,6 +18,7 @@ from luxmeter.calls.table import chosen_events, namer, self_times
 from luxmeter.environment import Difference
 from luxmeter.errors import TraceError, UsageError, suggestion
 from luxmeter.files import read_json
+from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 from luxmeter.verdict import Comparison, Regression, compare_many
 
 ChangeKind = Literal["slower", "faster", "more", "fewer", "same", "unclear", "new", "gone"]
@@ -81,6 +82,74 @@ class TraceDiff:
             if change is not None and change > threshold:
                 found.append(Regression(c.name, c.kind, change, c.why))
         return found
+
+    def table(self, by: str = "name", *, top: int = 30, everything: bool = False) -> Table:
+        """What changed; with `everything`, what did not, too."""
+        kept = [c for c in self.changes if everything or c.kind not in ("same", "unclear")]
+        columns = [
+            Column(""),
+            Column(by),
+            Column("of all", SHARE, form="+.1%"),
+            Column("a call", SHARE, form="+.1%", goes=5),
+            Column("us A", DURATION, unit="us", form=",.2f", goes=4),
+            Column("us B", DURATION, unit="us", form=",.2f", goes=4),
+            Column("n A", NUMBER, form=",", goes=3),
+            Column("n B", NUMBER, form=",", goes=3),
+            Column("share A", SHARE, goes=2),
+            Column("share B", SHARE, goes=2),
+            Column("why", goes=1),
+        ]
+        rows = [
+            [c.kind, c.name, c.weight, c.relative, c.median_a_ns, c.median_b_ns, c.n_a, c.n_b, c.share_a, c.share_b, c.why]
+            for c in kept[:top]
+        ]  # fmt: skip
+        return Table(columns, rows, notes=[f"... and {len(kept) - top} more"] if len(kept) > top else [])
+
+    def option_table(self) -> Table:
+        """The options that differ."""
+        rows = [
+            [f"  {c.name}", *(", ".join(v) if isinstance(v, list) else v for v in (c.a, c.b)), c.touches]
+            for c in self.options
+        ]
+        return Table([Column("  option"), Column("A"), Column("B"), Column("touches")], rows)
+
+    def warnings(self) -> list[str]:
+        """The lines above the table: why the numbers may not compare."""
+        said = []
+        if self.differences:
+            said.append(f"not the same environment: {'; '.join(map(str, self.differences))}")
+        if self.options:
+            said.append("A and B were traced with different options: their numbers may not compare.")
+        return said
+
+    def summary(self) -> list[str]:
+        """The lines below the table: how many changes there are of each kind."""
+        counted = [f"{n} {words}" for kind, words in _KINDS.items() if (n := len(self.of(kind)))]
+        quiet = len(self.of("same")) + len(self.of("unclear"))
+        said = ", ".join(counted) or "no difference beyond noise"
+        if quiet:
+            said += (
+                f"; of {quiet}{' others' if counted else ''} none differs by more than {self.threshold:.1%} beyond chance"
+                f" (all calls together: {self.common:+.1%})"
+            )
+        longer = [f"B has {self.longer:.3g} times as many calls as A."] if abs(self.longer - 1) > 0.05 else []
+        return [said, *longer]
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(*self.warnings(), self.option_table(), self.table(), *self.summary())
+
+
+_KINDS: dict[ChangeKind, str] = {
+    "slower": "slower",
+    "faster": "faster",
+    "more": "called more often",
+    "fewer": "called less often",
+    "new": "new",
+    "gone": "gone",
+}
 
 
 def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: float = 0.05) -> TraceDiff:

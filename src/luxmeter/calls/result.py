@@ -198,10 +198,23 @@ class TraceResult:
     def text(self, by: str = "api", *, top: int = 30, width: int | None = None) -> str:
         """A table under how many calls in how long; what recording cost for each call, and below what it cost once."""
         table, cost = self.table(by), self.cost()
-        apis = len(table if by == "api" else self.table())
-        title = f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s ({cost.of_calls})"
-        lines = [table.text(top=top, title=title, width=width), cost.of_once]
+        lines = [table.text(top=top, title=self._title(table, cost), width=width), cost.of_once]
         return "\n".join([*lines, *filter(None, [self._straggler()])])
+
+    def html(self, by: str = "api", *, top: int = 30) -> str:
+        """The same as a notebook shows it."""
+        from luxmeter.render import repr_html
+
+        table, cost = self.table(by), self.cost()
+        shown = table.as_table(top=top) if table.rows else table.text()
+        return repr_html(shown, cost.of_once, self._straggler(), title=self._title(table, cost))
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def _title(self, table: CallTable, cost: CostReport) -> str:
+        apis = len(table if table.by == "api" else self.table())
+        return f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s ({cost.of_calls})"
 
     def _straggler(self) -> str:
         """The rank that clearly made the others wait, in a line."""

@@ -406,6 +406,12 @@ class Trace:
     def __str__(self) -> str:
         return "A trace that was not started." if self.folder is None else str(self.result)
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(str(self)) if self.folder is None else self.result.html()
+
     # -- hooks
 
     def _on_thread(self, number: int) -> None:

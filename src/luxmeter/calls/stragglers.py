@@ -167,6 +167,12 @@ class Stragglers:
     def __str__(self) -> str:
         return self.text()
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.as_table(), self.by_collective())
+
     def _other(self, rank: int) -> int:
         return next(one.rank for one in self.ranks if one.rank != rank)
 

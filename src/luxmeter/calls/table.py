@@ -88,6 +88,12 @@ class CallTable:
     def __str__(self) -> str:
         return self.text()
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.as_table() if self.rows else self.text())
+
     def text(self, *, top: int = 30, title: str = "", width: int | None = None) -> str:
         """The table for a terminal; columns that do not fit into `width` are left out, the least telling first."""
         if not self.rows:

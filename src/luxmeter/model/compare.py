@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError
 from luxmeter.model.records import ModelCost
 from luxmeter.render import amount, size, span
@@ -55,6 +56,11 @@ class ModelComparison:
                 for line in self.lines
             },
         }
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        shown: str = by_name("models html")(self)
+        return shown
 
 
 def compare_models(costs: Sequence[ModelCost]) -> ModelComparison:

@@ -267,6 +267,11 @@ class ModelCost:
     def __str__(self) -> str:
         return self.tree(depth=2)
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        shown: str = by_name("model html")(self)
+        return shown
+
 
 def put_cost(cost: ModelCost) -> ModelCost:
     """The cost, put into the run that it was counted in."""

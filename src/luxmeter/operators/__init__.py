@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from luxmeter.operators.mini import bench_model as bench_model
     from luxmeter.operators.mini import bench_model_file as bench_model_file
     from luxmeter.operators.options import BenchOptions as BenchOptions
+    from luxmeter.operators.options import read_against as read_against
     from luxmeter.operators.results import FORMATS as FORMATS
     from luxmeter.operators.results import BenchResult as BenchResult
     from luxmeter.operators.results import load_benchmark as load_benchmark
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from luxmeter.operators.results import put_benchmark as put_benchmark
     from luxmeter.operators.results import side_by_side as side_by_side
     from luxmeter.operators.runner import bench as bench
+    from luxmeter.operators.runner import bench_against as bench_against
     from luxmeter.operators.series import Series as Series
     from luxmeter.operators.series import series_of as series_of
     from luxmeter.operators.series import speedups_of as speedups_of
@@ -80,11 +82,13 @@ __getattr__, __dir__, __all__ = door(
         "bench_model": "mini",
         "bench_model_file": "mini",
         "BenchOptions": "options",
+        "read_against": "options",
         "BenchResult": "results",
         "FORMATS": "results",
         "load_benchmark": "results",
         "put_benchmark": "results",
         "bench": "runner",
+        "bench_against": "runner",
         "Series": "series",
         "series_of": "series",
         "speedups_of": "series",

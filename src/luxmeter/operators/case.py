@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError, suggestion, warn_once
 from luxmeter.files import write_file
 from luxmeter.signature import Signature, signature_from_json, to_json
@@ -120,6 +121,11 @@ class Operators:
 
     def __repr__(self) -> str:
         return f"<{len(self)} operators of {len({c.op for c in self})} names, {sum(c.count for c in self)} calls>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        shown: str = by_name("operators html")(self)
+        return shown
 
     @property
     def total_ns(self) -> int:

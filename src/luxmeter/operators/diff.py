@@ -14,7 +14,7 @@ from luxmeter import environment, verdict
 from luxmeter.environment import Difference
 from luxmeter.errors import UsageError
 from luxmeter.operators.results import MEASURED, BenchResult, Row, load_benchmark
-from luxmeter.operators.weighing import RunVerdict, run_verdicts, weight_ns
+from luxmeter.operators.weighing import RunVerdict, rounds_of, run_verdicts, turns_of, weight_ns
 from luxmeter.render import NUMBER, SHARE, Column, Table
 from luxmeter.verdict import Regression, Wander
 
@@ -80,6 +80,7 @@ class BenchDiff:
     verdicts: tuple[RunVerdict, ...] = ()
     differences: tuple[Difference, ...] = ()
     wander: Wander = field(default_factory=Wander)
+    rounds: int = 0  # that the two were measured in, in turns; 0 if one after the other
 
     @property
     def verdict(self) -> RunVerdict | None:
@@ -105,8 +106,10 @@ class BenchDiff:
     def geometric_mean(self) -> float | None:
         """B's time as a multiple of A's over all rows measured in both."""
         both = [
-            math.log(c.median_b_us / c.median_a_us) for c in self.changes if c.median_a_us and c.median_b_us
-        ]
+            math.log1p(c.relative) if self.rounds and c.relative is not None else math.log(c.median_b_us / c.median_a_us)
+            for c in self.changes
+            if c.median_a_us and c.median_b_us
+        ]  # fmt: skip
         return math.exp(sum(both) / len(both)) if both else None
 
     def to_json(self) -> dict[str, Any]:
@@ -114,7 +117,7 @@ class BenchDiff:
         counts = {call: len(self.of(call)) for call in _ORDER if self.of(call)}
         return {
             "a": self.name_a, "b": self.name_b, "threshold": self.threshold, "geometric_mean": self.geometric_mean,
-            "verdicts": [found.to_json() for found in self.verdicts], "wander": asdict(self.wander),
+            "verdicts": [found.to_json() for found in self.verdicts], "wander": asdict(self.wander), "rounds": self.rounds,
             "differences": [asdict(found) for found in self.differences],
             "counts": counts, "notes": list(self.notes), "changes": [asdict(change) for change in self.changes],
         }  # fmt: skip
@@ -157,6 +160,10 @@ class BenchDiff:
         if self.differences:
             said = "; ".join(map(str, self.differences))
             lines.append(f"not the same environment: {said}")
+        if self.rounds:
+            lines.append(
+                f"measured in turns, {self.rounds} round{'s' * (self.rounds != 1)}: what the machine did met both alike"
+            )
         return [*lines, *self.notes]
 
     def __str__(self) -> str:
@@ -165,6 +172,12 @@ class BenchDiff:
         lines = [table.text()] if table.rows else []
         lines += [f"... and {more} more"] if more else []
         return "\n".join([*lines, *self.summary()])
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.table(), *self.summary(), title=f"{self.name_b} against {self.name_a}")
 
 
 def diff_benchmarks(
@@ -178,7 +191,8 @@ def diff_benchmarks(
     """B against A, row by row, and what that means for the traced run.
 
     A change is called only if it is beyond chance and beyond what looking again showed (corrected for the number of rows: of what
-    is called, `share_of_errors` is none on average), beyond what the rows' own times wander, and at least `smallest`.
+    is called, `share_of_errors` is none on average), beyond what the rows' own times wander, and at least `smallest`. Two that were
+    measured in turns (`bench_against`) are compared turn by turn instead, and chance is how far rounds differ.
     A dtype, backend, device or number of threads that is one in all of A and another in all of B is what is compared.
     """
     if not smallest > 0:
@@ -190,30 +204,35 @@ def diff_benchmarks(
     differences = (*compared, *environment.differences(a.environment, b.environment))
     if a.rows and b.rows and not any(x is not None and y is not None for x, y in pairs):
         raise _nothing_in_common(a, b)
+    both = [(x, y) for x, y in pairs if x is not None and y is not None]
+    in_turns = bool(a.together) and a.together == b.together
     wander = verdict.wander([[(row.times_s, row.again_s) for row in r if row.again_s] for r in (a, b)])
     floor = smallest
-    if wander is None:  # too few second looks to know how they spread: then the largest of them counts
+    if (
+        wander is None and not in_turns
+    ):  # too few second looks to know how they spread: then the largest of them counts
         floor = max([smallest, *(r.noise_floor for r in (a, b) if r.noise_floor is not None)])
+    turns = {
+        str(i): found for i, (x, y) in enumerate(pairs) if in_turns and x and y and (found := turns_of(x, y))
+    }
     times = {
         str(i): (x.times_s, y.times_s)
         for i, (x, y) in enumerate(pairs)
-        if x is not None and y is not None and x.times_s and y.times_s
+        if not in_turns and x is not None and y is not None and x.times_s and y.times_s
     }
-    judged = (
-        verdict.compare_many(times, smallest=floor, share_of_errors=share_of_errors, wander=wander)
-        if times
-        else {}
-    )
+    judged = {
+        **verdict.compare_many(times, smallest=floor, share_of_errors=share_of_errors, wander=wander),
+        **verdict.compare_in_turns(turns, smallest=floor, share_of_errors=share_of_errors),
+    }
     whole_ns = a.whole[0] if a.whole is not None and a.whole[0] else None
     changes = [_change(x, y, judged.get(str(i)), whole_ns) for i, (x, y) in enumerate(pairs)]
     changes.sort(key=lambda c: (_ORDER.index(c.call), -abs(c.moves or 0.0), -abs(c.relative or 0.0)))
     known = wander or Wander()
-    both = [(x, y) for x, y in pairs if x is not None and y is not None]
     settings = ("scale", "mode", *_SETTINGS)
-    verdicts = run_verdicts(both, whole_ns, known, settings=settings)
+    verdicts = run_verdicts(both, whole_ns, None if in_turns else known, settings=settings)
     return BenchDiff(
-        tuple(changes), floor, tuple(_notes(a, b, names)), *names,
-        verdicts=verdicts, differences=differences, wander=known,
+        tuple(changes), floor, tuple(_notes(a, b, names)), *names, verdicts=verdicts, differences=differences, wander=known,
+        rounds=rounds_of(both) if in_turns else 0,
     )  # fmt: skip
 
 
@@ -299,7 +318,7 @@ def _change(
         call = {"higher": "slower", "lower": "faster"}.get(found.call, found.call)
         return BenchChange(
             **identity, **medians, call=call, why=found.why, relative=found.relative.estimate,
-            low=found.relative.low, high=found.relative.high, p_value=found.p_value, effect=found.cliffs_delta,
+            low=_known(found.relative.low), high=_known(found.relative.high), p_value=found.p_value, effect=found.cliffs_delta,
             moves=None if share is None else share * found.relative.estimate,
         )  # fmt: skip
     if a is None or b is None:
@@ -309,10 +328,14 @@ def _change(
     return BenchChange(**identity, **medians, call=call, why=f"{worse.status}: {worse.reason}".rstrip(": "))
 
 
+def _known(bound: float) -> float | None:
+    return bound if math.isfinite(bound) else None
+
+
 def _notes(a: BenchResult, b: BenchResult, names: tuple[str, str]) -> Iterator[str]:
     """What makes the two hard to compare."""
     for name, result in zip(names, (a, b), strict=True):
-        if result.noise_floor is None and result.rows:
+        if result.noise_floor is None and result.rows and not (a.together and a.together == b.together):
             yield f"{name} has no noise floor: only the wandering of its own times is known"
         if not result.complete:
             yield f"{name} was stopped early: rows are missing"

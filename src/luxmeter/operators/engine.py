@@ -53,7 +53,13 @@ class Pools:
         """The pool a backend's cases run in."""
         python = self._options.python_for(backend)
         if python not in self._pools:
-            pool = Pool(python=python, preload=[self._preload, *preload_of(backend)])
+            setup = [self._options.setup] if self._options.setup else []
+            pool = Pool(
+                python=python,
+                preload=[self._preload, *preload_of(backend), *setup],
+                env=self._options.env,
+                paths=[str(Path.cwd())] if setup else [],
+            )
             self._pools[python] = self._stack.enter_context(pool)
         return self._pools[python]
 
@@ -70,11 +76,13 @@ class Pools:
             python: pool.run("luxmeter.operators.work:versions", timeout_s=60).value
             for python, pool in others.items()
         }
+        told: dict[str, Any] = {"env": dict(self._options.env or {}), "setup": self._options.setup}
+        told = {name: value for name, value in told.items() if value}
         if not said:
-            return {}
+            return told
         asked = self._options.python
         instead = said.get(asked) if isinstance(asked, str) else None
-        return {"interpreters": said, **(instead or {})}
+        return {**told, "interpreters": said, **(instead or {})}
 
 
 class Engine:

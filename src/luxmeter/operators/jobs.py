@@ -50,6 +50,12 @@ def check(ops: Operators, options: BenchOptions) -> None:
             raise UsageError(
                 "bad-threads", f"Cannot run with {count!r} threads.", "Give whole numbers above 0."
             )
+    if options.pool is not None and (options.env or options.setup):
+        raise UsageError(
+            "bad-bench-option",
+            "env and setup are for workers that bench() starts; pool= has workers already.",
+            "Give them to the pool: Pool(env=..., preload=[...]).",
+        )
     if options.scales:
         check_names(ops, options.scales, options.dims)
     if not len(ops):
@@ -93,7 +99,9 @@ def _job(
     said = _plain(case)
     args = {"case": said, "dtype": dtype, "backend": backend, "backward": options.backward, "device": device,
             "threads": threads, "seed": options.seed}  # fmt: skip
-    key = short_hash([args, sizes, options.python_for(backend)])
+    where: list[Any] = [options.python_for(backend)]
+    where += [dict(options.env or {}), options.setup] if options.env or options.setup else []
+    key = short_hash([args, sizes, *where])
     base = {"op": case.op, "signature": str(case.signature), "scale": ",".join(f"{k}={v}" for k, v in sizes.items()),
             "dtype": dtype, "backend": backend, "mode": "forward+backward" if options.backward else "forward",
             "device": device, "threads": threads, "case": name, "key": key,

@@ -82,6 +82,12 @@ class BenchMatrix:
     def __str__(self) -> str:
         return self.table().text()
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.table())
+
 
 def diff_many(
     results: Sequence[BenchResult],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from luxmeter.errors import UsageError
-from luxmeter.options import at_least, checked_options, option
+from luxmeter.options import at_least, checked_options, declared, option
 
 if TYPE_CHECKING:
     from luxmeter.isolate import Pool
@@ -65,6 +65,21 @@ def _interpreters(given: Any) -> Any:
     return named or (plain[0] if plain else sys.executable)
 
 
+def _variables(given: Any) -> Any:
+    """`["OMP_WAIT_POLICY=active"]` -> {"OMP_WAIT_POLICY": "active"}."""
+    if isinstance(given, Mapping):
+        return {str(name): str(value) for name, value in given.items()}
+    found = {}
+    for text in [given] if isinstance(given, str) else given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(
+                "bad-variable", f"env was given {text!r}.", "Write it as NAME=VALUE, once for each variable."
+            )
+        found[name] = value
+    return found
+
+
 @dataclass(frozen=True)
 class BenchOptions:
     """How to benchmark."""
@@ -100,6 +115,13 @@ class BenchOptions:
         read=_interpreters,
         many=True,
     )
+    env: Mapping[str, str] | None = option(
+        None,
+        "An environment variable of the workers: NAME=VALUE. Repeat.",
+        read=_variables,
+        many=True,
+    )
+    setup: str = option("", "A module that workers import before they measure.")
     timeout_s: float | None = option(  # without it: the budget, but at least a minute
         None, "Seconds after which a case has hung."
     )
@@ -150,6 +172,8 @@ class BenchSettings(TypedDict, total=False):
     target_ci: float
     seed: int
     python: str | Mapping[str, str]
+    env: Mapping[str, str] | None
+    setup: str
     timeout_s: float | None
     resume: Path | str | None
     quiet: bool
@@ -161,3 +185,39 @@ def make_options(settings: BenchSettings) -> BenchOptions:
     return checked_options(
         BenchOptions, settings, who="bench()", unknown="unknown-bench-option", bad="bad-bench-option"
     )
+
+
+# What may be another one on the side that is measured against; the rest says what is measured, and how.
+SIDES_DIFFER_IN = ("python", "env", "setup", "dtypes", "backends", "device", "threads")
+_NOT_IN_TURNS = ("kernels", "resume", "pool")
+
+
+def other_side(options: BenchOptions, against: BenchSettings) -> BenchOptions:
+    """The options of the side that is measured against: these with what differs there."""
+    strange = [name for name in against if name not in SIDES_DIFFER_IN]
+    if strange or not against:
+        said = f"cannot differ in {', '.join(strange)}" if strange else "were given nothing to differ in"
+        raise UsageError("bad-against", f"Two sides {said}.", f"Use {', '.join(SIDES_DIFFER_IN)}.")
+    refused = [name for name in _NOT_IN_TURNS if getattr(options, name)]
+    if refused:
+        raise UsageError(
+            "bad-against", f"{', '.join(refused)} does not go with measuring in turns.", "Leave it out."
+        )
+    other = make_options(against)
+    return replace(options, **{name: getattr(other, name) for name in against})
+
+
+def read_against(words: Sequence[str]) -> BenchSettings:
+    """`["new/bin/python", "env=A=1", "threads=2"]` -> {"python": ["new/bin/python"], "env": ["A=1"], "threads": "2"}."""
+    known, found = declared(BenchOptions), dict[str, Any]()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in known:
+            name, value = "python", word  # an interpreter's path, or BACKEND=INTERPRETER
+        if known[name].many:
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise UsageError("bad-against", f"{name} was given twice.", "Give it once.")
+        else:
+            found[name] = value
+    return cast(BenchSettings, found)

@@ -1,10 +1,11 @@
 """What a benchmark gives: rows with raw times behind them, and the ways out (table, CSV, JSON, Parquet, pandas);
 two of its backends beside each other, case by case.
 
-JSON format `benchmark`, version 2: {"what", "version", "environment", "noise_floor", "complete", "whole", "rows": [...]}, raw times
-included. Parquet holds the same: a column for each field of a row, the rest as JSON in the schema's metadata under
+JSON format `benchmark`, version 3: {"what", "version", "environment", "noise_floor", "complete", "whole", "together", "rows": [...]}, raw
+times included. Parquet holds the same: a column for each field of a row, the rest as JSON in the schema's metadata under
 `luxmeter.benchmark`. History: 1, the first; 2 adds what an operator is in the traced run (`traced_calls`, `traced_ns` of a row, `whole`,
-[nanoseconds, calls] of all of it) and the times of a second look (`again_s`). Both are read.
+[nanoseconds, calls] of all of it) and the times of a second look (`again_s`); 3 adds what two benchmarks that were measured in turns have in
+common (`together`, a name that only they have, and `turns_s` of a row). All are read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from luxmeter.store import put_result
 if TYPE_CHECKING:
     import pandas as pd
 
-VERSION = 2
+VERSION = 3
 FORMATS = (".csv", ".json", ".parquet", ".png", ".svg")
 _WHAT = "luxmeter benchmark"
 _PARQUET_KEY = b"luxmeter.benchmark"
@@ -45,7 +46,8 @@ class Row:
     exporting took; `memory_bytes` the most that was allocated at once during a call. `scale` names the sizes it was
     measured at; `calls` is how often one call runs this kernel; a row that could not take all that were asked for has the status `unscaled`.
     `traced_calls` and `traced_ns` are how often the program that it comes from called it, and how long that took in all. `again_s` are
-    the times of a second look, later and in another process: what differs is the machine's noise.
+    the times of a second look, later and in another process: what differs is the machine's noise. `turns_s` are, of each round of a
+    benchmark in turns with another, the times of its turns: those at the same place in the other were taken a moment before or after.
     """
 
     op: str
@@ -83,9 +85,10 @@ class Row:
     traced_ns: int | None = None
     times_s: tuple[float, ...] = field(default=(), repr=False)
     again_s: tuple[float, ...] = field(default=(), repr=False)
+    turns_s: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
 
-COLUMNS = [f.name for f in fields(Row) if f.name not in ("times_s", "again_s", "key")]
+COLUMNS = [f.name for f in fields(Row) if f.name not in ("times_s", "again_s", "turns_s", "key")]
 
 
 def row_of(base: dict[str, Any], found: dict[str, Any]) -> Row:
@@ -151,6 +154,7 @@ class BenchResult:
     whole: tuple[int, int] | None = (
         None  # nanoseconds and calls of the traced run that its operators are a part of
     )
+    together: str = ""  # the same of two that were measured in turns
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -202,7 +206,7 @@ class BenchResult:
 
     def _said(self) -> dict[str, Any]:
         return {"what": _WHAT, "version": VERSION, "environment": self.environment, "noise_floor": self.noise_floor,
-                "complete": self.complete, "whole": self.whole, "rows": [asdict(row) for row in self.rows]}  # fmt: skip
+                "complete": self.complete, "whole": self.whole, "together": self.together, "rows": [asdict(row) for row in self.rows]}  # fmt: skip
 
     def to_parquet(self, path: str | Path) -> Path:
         """Write everything, raw times included, as Parquet; `load_benchmark` reads it."""
@@ -213,9 +217,10 @@ class BenchResult:
             "str": pa.string(),
             "int": pa.int64(),
             "float": pa.float64(),
-            "tuple": pa.list_(pa.float64()),
+            "tuple[float, ...]": pa.list_(pa.float64()),
+            "tuple[tuple[float, ...], ...]": pa.list_(pa.list_(pa.float64())),
         }
-        columns = [(f.name, kinds[str(f.type).partition(" ")[0].partition("[")[0]]) for f in fields(Row)]
+        columns = [(f.name, kinds[str(f.type).removesuffix(" | None")]) for f in fields(Row)]
         head = json.dumps({k: v for k, v in self._said().items() if k != "rows"})
         schema = pa.schema(columns, metadata={_PARQUET_KEY: head})
         table = pa.Table.from_pylist([asdict(row) for row in self.rows], schema=schema)
@@ -290,6 +295,12 @@ class BenchResult:
     def __str__(self) -> str:
         return self.table().text()
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.table(), title=self.title)
+
 
 def put_benchmark(result: BenchResult) -> BenchResult:
     """The result, put into the run that it was made in."""
@@ -317,6 +328,7 @@ def load_benchmark(path: str | Path) -> BenchResult:
             said["noise_floor"],
             said["complete"],
             None if whole is None else (int(whole[0]), int(whole[1])),
+            str(said.get("together") or ""),  # since version 3
         )
     except UsageError:
         raise
@@ -336,7 +348,8 @@ def _row(said: dict[str, Any]) -> Row:
     series = {name: tuple(said.get(name) or ()) for name in ("times_s", "again_s")}
     if "times_s" not in said:
         raise KeyError("times_s")
-    return Row(**{**said, **series})
+    turns = tuple(tuple(found) for found in said.get("turns_s") or ())
+    return Row(**{**said, **series, "turns_s": turns})
 
 
 def _read(path: Path) -> Any:

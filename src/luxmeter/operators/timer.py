@@ -187,11 +187,45 @@ def clock_error_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:
     return float(np.median(steps)) if steps else 1.0
 
 
-def _warm_up(job: _Job, *, budget_ns: float, error_ns: float) -> None:
+class Kept:
+    """A callable that stays warm and is timed a few blocks at a time, in turns with one of another process."""
+
+    def __init__(
+        self,
+        fn: Callable[[], Any],
+        *,
+        block_s: float,
+        warmup_s: float,
+        sync: Callable[[], Any] | None = None,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        """Warm up for at most `warmup_s` (one call at least) and choose how many calls take `block_s`."""
+        self._job = _Job(fn, sync, None, clock)
+        with without_collecting():
+            _warm_up(
+                self._job,
+                budget_ns=warmup_s * 1e9 / _WARMUP_SHARE,
+                error_ns=clock_error_ns(clock),
+                shortest_ns=block_s * 1e9,
+            )
+            self.calls_per_block = self._job.block
+            self.call_s = self._job.run(self.calls_per_block) / self.calls_per_block / 1e9
+
+    def turn(self, *, blocks: int, calls: int) -> list[float]:
+        """Seconds a call, of each of so many blocks of so many calls; if there are several blocks, after a call that warms caches."""
+        with without_collecting():
+            if blocks > 1:
+                self._job.run(1)
+            return [self._job.run(calls) / calls / 1e9 for _ in range(blocks)]
+
+
+def _warm_up(
+    job: _Job, *, budget_ns: float, error_ns: float, shortest_ns: float = _SHORTEST_BLOCK_NS
+) -> None:
     """Call until it is steady, then choose the block size."""
     job.first_ns = job.run(1)
     job.warmup_calls = 1
-    wanted_ns = max(error_ns / CLOCK_SHARE, _SHORTEST_BLOCK_NS)
+    wanted_ns = max(error_ns / CLOCK_SHARE, shortest_ns)
     limit_ns = budget_ns * _WARMUP_SHARE
     stretch: list[float] = []
     before = float("inf")

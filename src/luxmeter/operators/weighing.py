@@ -17,7 +17,7 @@ import numpy as np
 
 from luxmeter.operators.results import Row
 from luxmeter.stats import Floats
-from luxmeter.verdict import Wander
+from luxmeter.verdict import Wander, log_ratios
 
 _RESAMPLES = 4000
 _STRETCHES = 12  # of neighbouring times, which resemble each other: these are drawn, not single times
@@ -99,9 +99,12 @@ class RunVerdict:
 
 
 def run_verdicts(
-    pairs: Sequence[tuple[Row, Row]], whole_ns: int | None, wander: Wander, *, settings: Sequence[str], seed: int = 0
+    pairs: Sequence[tuple[Row, Row]], whole_ns: int | None, wander: Wander | None, *, settings: Sequence[str], seed: int = 0
 ) -> tuple[RunVerdict, ...]:  # fmt: skip
-    """One verdict for each setting (scale, dtype, backend ...) that rows measured in both have; that of most of the run first."""
+    """One verdict for each setting (scale, dtype, backend ...) that rows measured in both have; that of most of the run first.
+
+    Without `wander` the rows were measured in turns; then there is none of a single round.
+    """
     groups: dict[tuple[str, ...], list[tuple[Row, Row]]] = defaultdict(list)
     for a, b in pairs:
         if a.times_s and b.times_s and not a.kernel and a.traced_calls and a.median_us and b.median_us:
@@ -113,7 +116,8 @@ def run_verdicts(
     for place, members in groups.items():
         said = dict(zip(settings, place, strict=True))
         words = [_setting_name(name, said[name]) for name in several]
-        found.append(_verdict(members, whole_ns, wander, ", ".join(filter(None, words)), seed))
+        if wander is not None or rounds_of(members) > 1:
+            found.append(_verdict(members, whole_ns, wander, ", ".join(filter(None, words)), seed))
     found.sort(key=lambda v: -(v.coverage if v.coverage is not None else v.rows))
     return tuple(found)
 
@@ -137,24 +141,35 @@ def weight_ns(row: Row) -> tuple[float, bool]:
     return (row.traced_calls or 0) * (row.median_us or 0.0) * 1e3, True
 
 
+def turns_of(a: Row, b: Row) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+    """Of each round of two rows that were measured in turns, their times."""
+    return [
+        (x, y) for x, y in zip(a.turns_s, b.turns_s, strict=False) if len(x) == len(y) > 0
+    ]  # stopped in a round: that one is left out
+
+
+def rounds_of(members: Sequence[tuple[Row, Row]]) -> int:
+    """How many rounds the two were measured in, in turns."""
+    return max((len(turns_of(a, b)) for a, b in members), default=0)
+
+
 def _verdict(
-    members: Sequence[tuple[Row, Row]], whole_ns: int | None, wander: Wander, setting: str, seed: int
+    members: Sequence[tuple[Row, Row]], whole_ns: int | None, wander: Wander | None, setting: str, seed: int
 ) -> RunVerdict:
     weights, reckoned = zip(*(weight_ns(a) for a, _ in members), strict=True)
     ns = np.array(weights)
     own = float(ns.sum()) or 1.0
     whole = max(float(whole_ns), own) if whole_ns else own
     shares = ns / whole
-    rng = np.random.default_rng(seed)
-    sides = [np.stack([log_medians(row.times_s, rng) for row in side]) for side in zip(*members, strict=True)]
-    ratios = np.array([math.log((b.median_us or 1) / (a.median_us or 1)) for a, b in members])
-    drawn = ratios[:, None] + sides[1] - sides[0] + wander.drawn(len(members), _RESAMPLES, rng)
+    if wander is None:
+        ratios, low, high = _moved_in_turns(members, shares)
+    else:
+        ratios, low, high = _moved(members, shares, wander, np.random.default_rng(seed))
     moved = shares * np.expm1(ratios)
     change = float(moved.sum())
-    low, high = (float(q) for q in np.quantile(shares @ np.expm1(drawn), [0.025, 0.975]))
     call = "slower" if low > 0 else "faster" if high < 0 else "unclear"
     nearest = 0.0 if call == "unclear" else min(abs(low), abs(high))
-    noisy = wander.each > _TOO_NOISY and nearest < 2 * wander.each
+    noisy = wander is not None and wander.each > _TOO_NOISY and nearest < 2 * wander.each
     call = "unclear" if noisy else call
     totals: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for (a, _), share, moves in zip(members, shares, moved, strict=True):
@@ -166,6 +181,34 @@ def _verdict(
     return RunVerdict(
         call, change, low, high, coverage, len(members), estimated, tuple(parts), setting, noisy
     )
+
+
+def _moved(
+    members: Sequence[tuple[Row, Row]], shares: Floats, wander: Wander, rng: np.random.Generator
+) -> tuple[Floats, float, float]:
+    """The logarithms of the rows' ratios, and between what the change of all of them lies: drawn with what is known to move it."""
+    sides = [np.stack([log_medians(row.times_s, rng) for row in side]) for side in zip(*members, strict=True)]
+    ratios = np.array([math.log((b.median_us or 1) / (a.median_us or 1)) for a, b in members])
+    drawn = ratios[:, None] + sides[1] - sides[0] + wander.drawn(len(members), _RESAMPLES, rng)
+    low, high = (float(q) for q in np.quantile(shares @ np.expm1(drawn), [0.025, 0.975]))
+    return ratios, low, high
+
+
+def _moved_in_turns(members: Sequence[tuple[Row, Row]], shares: Floats) -> tuple[Floats, float, float]:
+    """The same of rows measured in turns: each round is a look at all of them, so rounds tell how far it may be off."""
+    from scipy.special import stdtrit
+
+    count = rounds_of(members)
+    ratios = np.zeros((len(members), count))
+    for place, (a, b) in enumerate(members):
+        found = log_ratios(turns_of(a, b))
+        ratios[place] = found.mean() if len(found) else 0.0  # a round that was not ended moves nothing
+        ratios[place, : len(found)] = found
+    means = ratios.mean(axis=1)
+    changes = shares @ np.expm1(ratios)
+    half = float(stdtrit(count - 1, 0.975)) * float(changes.std(ddof=1)) / math.sqrt(count)
+    change = float(shares @ np.expm1(means))
+    return means, change - half, change + half
 
 
 def log_medians(times: Sequence[float], rng: np.random.Generator, resamples: int = _RESAMPLES) -> Floats:

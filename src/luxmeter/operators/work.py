@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -24,11 +26,13 @@ from luxmeter.operators.inputs import NOT_REPLAYABLE, Call, make_call
 from luxmeter.operators.randomness import is_random
 from luxmeter.operators.rebuild import check_outputs
 from luxmeter.operators.resolve import adapted
-from luxmeter.operators.timer import measure
+from luxmeter.operators.timer import Kept, measure
 from luxmeter.signature import ModuleSpec, describe, tensors_in
 
 TORCH_BACKENDS = ("eager", "compile")  # what these allocate, torch's allocator sees
 _backends: dict[str, Backend] = {}
+_held: list[tuple[Kept, bool]] = []  # the case that is measured in turns, and whether it differentiates
+_CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def bench_one(
@@ -47,6 +51,82 @@ def bench_one(
 
     `budget_s` is for measuring alone; `measured_s` tells how much of it was used.
     """
+    memory = backend in TORCH_BACKENDS and device == "cpu"
+
+    def then(prepared: Prepared, notes: Iterable[str], wait: Any) -> dict[str, Any]:
+        return timed(prepared, notes, budget_s=budget_s, target_ci=target_ci, wait=wait, memory=memory)
+
+    return _prepared(
+        case, then, dtype=dtype, backend=backend, backward=backward, threads=threads, device=device, seed=seed
+    )
+
+
+def hold_one(
+    case: dict[str, Any],
+    *,
+    dtype: str,
+    backend: str,
+    backward: bool,
+    threads: int,
+    block_s: float,
+    warmup_s: float,
+    cpu: int,
+    known: bool,
+    device: str = "cpu",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Prepare one case and keep it for `turn`: as `bench_one`, but with `calls` that make a block and the time of one instead of times.
+
+    With one thread on a CPU it runs on the processor `cpu` alone (their number is no limit), which the other side then shares: what
+    disturbs one disturbs the other. What is `known` from another round is not checked and reckoned again.
+    """
+    _run_on(_CPUS)
+
+    def then(prepared: Prepared, notes: Iterable[str], wait: Any) -> dict[str, Any]:
+        memory = not known and backend in TORCH_BACKENDS and device == "cpu"
+        peak = memory_peak(prepared.run) if memory else None
+        if threads == 1 and device == "cpu":
+            _run_on(_CPUS[cpu % len(_CPUS) :][:1])
+        kept = Kept(prepared.run, block_s=block_s, warmup_s=warmup_s, sync=prepared.sync or wait)
+        _held[:] = [(kept, backward)]
+        return {
+            "status": "ok", "reason": "; ".join(filter(None, notes)), "prepare_s": prepared.prepare_s, "memory_bytes": peak,
+            "calls": kept.calls_per_block, "call_s": kept.call_s,
+        }  # fmt: skip
+
+    return _prepared(
+        case, then, dtype=dtype, backend=backend, backward=backward, threads=threads, device=device, seed=seed,
+        known=known,
+    )  # fmt: skip
+
+
+def turn(blocks: int, calls: int) -> list[float]:
+    """Time what is held: seconds a call, of each block."""
+    [(kept, backward)] = _held
+    with torch.set_grad_enabled(backward):
+        return kept.turn(blocks=blocks, calls=calls)
+
+
+def _run_on(cpus: Sequence[int]) -> None:
+    """Only there, where a system lets a thread choose."""
+    if cpus:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, cpus)
+
+
+def _prepared(
+    case: dict[str, Any],
+    then: Callable[[Prepared, Iterable[str], Any], dict[str, Any]],
+    *,
+    dtype: str,
+    backend: str,
+    backward: bool,
+    threads: int,
+    device: str,
+    seed: int,
+    known: bool = False,
+) -> dict[str, Any]:
+    """What is found out about a case that is prepared and checked, with what `then` finds; why not, if it cannot be."""
     torch.set_num_threads(threads)
     recorded = case_from_json(case)
     wanted = in_dtype(recorded, dtype)
@@ -59,11 +139,13 @@ def bench_one(
             return {"status": "unscaled", "reason": mismatch}
         with torch.set_grad_enabled(backward):
             restore = restorer(call)
-            found: dict[str, Any] = costs_of(call, recorded)
+            found: dict[str, Any] = {} if known else costs_of(call, recorded)
             restore()
             if backend not in _backends:
                 _backends[backend] = BACKENDS.get(backend)()
             prepared = _backends[backend].prepare(call, backward=backward, threads=threads)
+            if known:
+                return then(prepared, (), wait)
             exact = _exact(recorded, seed)
             restore()
             found |= differences(prepared.outputs(), exact) if not is_random(wanted.op) else {}
@@ -84,14 +166,7 @@ def bench_one(
                     "prepare_s": prepared.prepare_s,
                 }
             notes = (judged.note, _changed(adapted(wanted), fitted))
-            found |= timed(
-                prepared,
-                notes,
-                budget_s=budget_s,
-                target_ci=target_ci,
-                wait=wait,
-                memory=backend in TORCH_BACKENDS and device == "cpu",
-            )
+            found |= then(prepared, notes, wait)
     except Unsupported as reason:
         return {"status": "unsupported", "reason": str(reason)}
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""Charts as plain values: lines with bands, and parallel coordinates. Drawn by figures.py and charts.py."""
+"""Charts as plain values: lines with bands, and parallel coordinates. Drawn by figures.py, svg.py and html.py."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ class Chart:
     lines: Sequence[Line]
     log_y: bool = False
     note: str = ""  # what the band is
+    log_x: bool = False
+    marks: bool = False  # a dot at each point: few points that were measured, not a training's many
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Column:
     `form` writes numbers otherwise than their kind does, as in `format(value, form)`; `unit` holds durations to one unit.
     Where the width is too small, text is folded down to `folds` columns; then the columns with the lowest `goes` go first
     (None stays); then text is cut down to `least`. A text longer than `most` is always cut. `one_line`: never folded.
-    `hidden` leaves the column out if no row has a value (`empty`) or all have the same (`same`).
+    `hidden` leaves the column out if no row has a value (`empty`) or all have the same (`same`). `bar`: on a page a share is drawn, too.
     """
 
     name: str
@@ -66,6 +66,7 @@ class Column:
     folds: int | None = None
     one_line: bool = False
     missing: str = "-"
+    bar: bool = False
 
     def text(self, value: Any) -> str:
         """The words of one value in this column."""
@@ -200,6 +201,29 @@ def shared_out(columns: Sequence[Column], wide: Sequence[int], width: int | None
 def shortened(text: str, most: int | None) -> str:
     """The text, cut with `...` if it is longer than `most`."""
     return text if most is None or len(text) <= most else f"{text[: max(0, most - 3)]}..."
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown; numbers stand to the right."""
+    chosen = [table.columns[i] for i in table.shown]
+    lines = [
+        table.names,
+        ["---" if column.kind.value == "text" else "---:" for column in chosen],
+        *table.cells,
+    ]
+    return "\n".join("| " + " | ".join(map(markdown_text, line)) + " |" for line in lines)
+
+
+def markdown_text(text: str) -> str:
+    """Nothing in it is taken for Markdown or HTML."""
+    return (
+        one_line(text)
+        .replace("\\", "\\\\")
+        .replace("|", "\\|")
+        .replace("<", "&lt;")
+        .replace("*", "\\*")
+        .replace("_", "\\_")
+    )
 
 
 def write_lines(lines: Sequence[str], out: IO[str], *, width: int | None) -> None:

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from luxmeter.store.checked import STATES as STATES
     from luxmeter.store.finished import FinishedRun as FinishedRun
     from luxmeter.store.finished import id_of_origin as id_of_origin
+    from luxmeter.store.going import GoingRuns as GoingRuns
     from luxmeter.store.jobs import ENDED as ENDED
     from luxmeter.store.jobs import JOB_STATES as JOB_STATES
     from luxmeter.store.jobs import Job as Job
     from luxmeter.store.jobs import JobChange as JobChange
     from luxmeter.store.jobs import JobTable as JobTable
     from luxmeter.store.jobs import Needs as Needs
+    from luxmeter.store.journal import host_name as host_name
     from luxmeter.store.lab import Lab as Lab
     from luxmeter.store.output_file import OutputFile as OutputFile
     from luxmeter.store.points import checked_key as checked_key
@@ -91,12 +93,14 @@ __getattr__, __dir__, __all__ = door(
         "STATES": "checked",
         "FinishedRun": "finished",
         "id_of_origin": "finished",
+        "GoingRuns": "going",
         "ENDED": "jobs",
         "JOB_STATES": "jobs",
         "Job": "jobs",
         "JobChange": "jobs",
         "JobTable": "jobs",
         "Needs": "jobs",
+        "host_name": "journal",
         "Lab": "lab",
         "layout": "layout",
         "OutputFile": "output_file",

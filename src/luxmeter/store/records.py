@@ -6,6 +6,7 @@ Format history
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -199,6 +200,27 @@ def read_output(run_folder: Path) -> str:
     head, before, tail = _bytes_of(path), _bytes_of(older), _bytes_of(newer)
     data = head + (left_out_line().encode() if before else b"") + before + tail
     return data.decode("utf-8", "replace")
+
+
+def read_output_end(run_folder: Path, most_bytes: int = 1 << 16) -> str:
+    """The last lines of a run's output, of so many bytes: what a look at a long one need not read is not read."""
+    path = run_folder / LOGS_FOLDER / OUTPUT
+    newer, older = output_tails(path)
+    data, is_cut = b"", False
+    for part in (newer, older, path):
+        left = most_bytes - len(data)
+        try:
+            with open(part, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                is_cut = size > left
+                file.seek(max(0, size - left))
+                data = file.read(left) + data
+        except OSError:
+            continue
+        if is_cut:
+            break
+    text = data.decode("utf-8", "replace")
+    return text.partition("\n")[2] if is_cut and "\n" in text else text
 
 
 def _bytes_of(path: Path) -> bytes:

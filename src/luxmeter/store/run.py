@@ -6,11 +6,11 @@ Everything is read when it is asked for, so a living run shows what it has now; 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -38,6 +38,7 @@ from luxmeter.store.records import (
     read_command,
     read_ending,
     read_output,
+    read_output_end,
     read_random,
 )
 from luxmeter.store.results import Result, results_of
@@ -52,6 +53,13 @@ if TYPE_CHECKING:
     from luxmeter.model import ModelCost
     from luxmeter.operators import BenchResult, CheckResult, Operators
     from luxmeter.train import Answer
+
+
+class Watched(Protocol):
+    """A cell of a notebook that shows a run."""
+
+    def stop(self) -> None:
+        """Show no more of it; the run goes on."""
 
 
 class Values(DescribedMapping):
@@ -231,6 +239,21 @@ class Run:
         """
         found: Answer = by_name("control run")(self, what, changes, wait_s=wait_s)
         return found
+
+    def control_buttons(self) -> None:
+        """In a notebook: buttons for `control` (needs ipywidgets; without it, a line that says how to call)."""
+        by_name("control buttons")(self)
+
+    def watch(
+        self, metrics: Sequence[str] | str = (), *, every_s: float = 1.0, block: bool | None = None
+    ) -> Watched:
+        """In a notebook: the curves of these metrics, or of the first few, in the cell, drawn anew until the run ends.
+
+        A run of another process is waited for, until Ctrl-C; one of this kernel is shown in the background, so that it can be
+        trained in the same cell. `block` says otherwise.
+        """
+        made: Watched = by_name("watch run")(self, metrics, every_s=every_s, block=block)
+        return made
 
     # -- what it was given ----------------------------------------------------------------------------------------
 
@@ -435,6 +458,11 @@ class Run:
         """What the program printed, stdout and stderr; empty if it keeps none."""
         return read_output(self.folder)
 
+    @property
+    def log_end(self) -> str:
+        """The last lines of it; of a long one not all is read."""
+        return read_output_end(self.folder)
+
     # -- what was measured in it ----------------------------------------------------------------------------------
 
     def results(self, kind: str = "") -> list[Result]:
@@ -567,6 +595,11 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<run {self.id} {self.name!r} {self.state}>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        shown: str = by_name("run html")(self)
+        return shown
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.folder == other.folder

@@ -71,8 +71,10 @@ if TYPE_CHECKING:
     from luxmeter.train.registries import TRANSFORMS as TRANSFORMS
     from luxmeter.train.registries import build as build
     from luxmeter.train.requests import Answer as Answer
+    from luxmeter.train.requests import Listening as Listening
     from luxmeter.train.requests import control_run as control_run
     from luxmeter.train.requests import paused_at as paused_at
+    from luxmeter.train.requests import read_listening as read_listening
     from luxmeter.train.run_evaluation import evaluate_run as evaluate_run
     from luxmeter.train.task.dataset import SampleDataset as SampleDataset
     from luxmeter.train.task.evaluator import Accuracy as Accuracy
@@ -157,6 +159,8 @@ __getattr__, __dir__, __all__ = door(
         "Answer": "requests",
         "control_run": "requests",
         "paused_at": "requests",
+        "Listening": "requests",
+        "read_listening": "requests",
         "SampleDataset": "task.dataset",
         "Accuracy": "task.evaluator",
         "Confusion": "task.evaluator",

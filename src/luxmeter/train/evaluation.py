@@ -69,6 +69,12 @@ class Evaluation:
         self.show(out)
         return out.getvalue().removesuffix("\n")
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.table(), title=self.title)
+
 
 def load_evaluation(path: Path) -> Evaluation:
     """What `save` wrote."""

@@ -5,7 +5,7 @@
 away before it is obeyed, so that it is obeyed once. What lies there is not trusted: it may ask for what is in WHAT, no more.
 
 Format history
-1: listening: format, session, state, step, since_ns; request: what, changes (name -> text), and, of our own, format, to (a
+1: listening: format, session, state, step, since_ns, and (later) steps: how many there will be in all, null if that is not known; request: what, changes (name -> text), and, of our own, format, to (a
    session), by, answer (whether one is waited for); answer: format, done, and the fields of Answer, or slug, what, next.
 """
 
@@ -131,6 +131,26 @@ def paused_at(run: Run) -> int | None:
     return step if found.get("state") == "paused" and isinstance(step, int) else None
 
 
+@dataclass(frozen=True)
+class Listening:
+    """What a training says of itself while it listens, as of its beginning or the last request."""
+
+    state: str  # training, paused or stopping
+    step: int
+    steps: int | None = None  # how many there will be in all, if that is known
+
+
+def read_listening(run_folder: Path) -> Listening | None:
+    """What the training in a run's folder says of itself; None if none listens. Whether its process lives is not asked."""
+    found = read_json(run_folder / FOLDER / LISTENING)
+    if not isinstance(found, dict) or not isinstance(found.get("state"), str):
+        return None
+    step, steps = found.get("step"), found.get("steps")
+    return Listening(
+        found["state"], step if isinstance(step, int) else 0, steps if isinstance(steps, int) else None
+    )
+
+
 def _checked(what: str, changes: Mapping[str, Any] | None) -> dict[str, Any]:
     if what not in WHAT:
         raise UsageError(
@@ -236,23 +256,24 @@ class Mailbox:
         self._session = secrets.token_hex(8)
         self._passed: set[str] = set()  # what cannot be taken away
 
-    def open(self) -> None:
-        """Listen. What lies there was meant for somebody else."""
+    def open(self, step: int = 0, steps: int | None = None) -> None:
+        """Listen. What lies there was meant for somebody else. `steps`: how many there will be in all."""
         for name in (REQUESTS, ANSWERS):
             make_below(self._run_folder, self._folder / name)
         for file in (self._folder / ANSWERS).iterdir():
             with contextlib.suppress(OSError):
                 file.unlink()
         self.refuse_all("It lay there before this training began.")
-        self.tell("training", 0)
+        self.tell("training", step, steps)
 
-    def tell(self, state: str, step: int) -> None:
+    def tell(self, state: str, step: int, steps: int | None = None) -> None:
         """Say what the training does."""
         record = {
             "format": FORMAT,
             "session": self._session,
             "state": state,
             "step": step,
+            "steps": steps,
             "since_ns": time.time_ns(),
         }
         write_json(self._folder / LISTENING, record)

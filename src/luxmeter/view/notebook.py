@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import html
 import shlex
 from collections.abc import Iterator
 from types import CodeType
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from luxmeter.calls import TraceOptions
 from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.render import repr_html
 from luxmeter.view.options import add_arguments
 
 BY = (
@@ -60,18 +60,16 @@ def _options() -> _Parser:
 
 
 class Shown:
-    """A trace's table as a notebook shows it."""
+    """What a cell shows: HTML where that can be shown, text elsewhere."""
 
-    def __init__(self, trace: Trace, *, by: str, top: int) -> None:
-        self.trace = trace
-        self._text = trace.table(by).text(top=top)
+    def __init__(self, text: str, html: str) -> None:
+        self._text, self._html = text, html
 
     def __repr__(self) -> str:
         return self._text
 
     def _repr_html_(self) -> str:
-        style = "font-family:monospace;line-height:1.3;white-space:pre;overflow-x:auto"
-        return f'<pre style="{style}">{html.escape(self._text)}</pre>'
+        return self._html
 
 
 def trace_cell(line: str, cell: str, shell: Any) -> Shown:
@@ -93,7 +91,9 @@ def trace_cell(line: str, cell: str, shell: Any) -> Shown:
             value = eval(last, shell.user_ns)  # noqa: S307
     if value is not None:
         _show(value)
-    return Shown(running, by=chosen.by, top=chosen.top)
+    table = running.table(chosen.by)
+    text = table.text(top=chosen.top)
+    return Shown(text, repr_html(table.as_table(top=chosen.top) if table.rows else text))
 
 
 def _prepared(chosen: argparse.Namespace) -> Trace:

@@ -11,6 +11,12 @@ from typing import Any
 import typer
 
 from luxmeter.options import Option, declared
+from luxmeter.view.completion import complete_run
+
+
+def run_argument(default: Any = ..., *, help: str, metavar: str | None = None) -> Any:
+    """A command's argument that names a run, or what a run holds: its help, and what Tab offers."""
+    return typer.Argument(default, help=help, metavar=metavar, autocompletion=complete_run)
 
 
 def takes(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from luxmeter.by_name import by_name
 from luxmeter.described import canonical
 from luxmeter.experiment.query import source_code
 from luxmeter.files import to_json
@@ -125,6 +126,11 @@ class RunDiff:
     def metrics(self) -> list[MetricChange]:
         """Every metric of either, differing or not."""
         return _metrics(self.a.metrics, self.b.metrics)
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        shown: str = by_name("run diff html")(self)
+        return shown
 
 
 def changed(a: Mapping[str, Any], b: Mapping[str, Any], kind: str) -> list[Change]:

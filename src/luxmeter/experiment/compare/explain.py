@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from luxmeter.by_name import by_name
 from luxmeter.described import canonical
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.experiment.compare.diff import RunDiff
@@ -52,6 +53,11 @@ class Explanation:
     chance: Chance
     candidates: tuple[Candidate, ...]
     conclusion: str
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        shown: str = by_name("explanation html")(self)
+        return shown
 
 
 def diff_runs(a: Run, b: Run, *, metric: str = "") -> tuple[RunDiff, Explanation | None]:

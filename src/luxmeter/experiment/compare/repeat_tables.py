@@ -76,6 +76,16 @@ class RepeatTable:
 
     def print(self, stream: IO[str] | None = None) -> None:
         """For people: `0.913 ± 0.012`, where ± is the 95 % interval of the mean by the t distribution."""
+        self.as_table().print(stream)
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.as_table())
+
+    def as_table(self) -> Table:
+        """What is printed."""
         columns = [
             Column("variant", folds=20),
             Column("n", NUMBER),
@@ -91,7 +101,7 @@ class RepeatTable:
             ]
             for row in self.rows
         ]
-        Table(columns, rows).print(stream)
+        return Table(columns, rows)
 
 
 class VariantTable:
@@ -136,6 +146,16 @@ class VariantTable:
 
     def print(self, stream: IO[str] | None = None) -> None:
         """For people."""
+        self.as_table().print(stream)
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.as_table())
+
+    def as_table(self) -> Table:
+        """What is printed."""
         columns = [
             Column("variant", folds=20),
             Column("n", NUMBER),
@@ -155,7 +175,7 @@ class VariantTable:
             "± is the 95 % interval of the mean (t)"
         )
         notes = [how, self.note] if self.note else [how]
-        Table(columns, [self._cells(row) for row in self.rows], notes=notes).print(stream)
+        return Table(columns, [self._cells(row) for row in self.rows], notes=notes)
 
     def _cells(self, row: VariantRow) -> list[Any]:
         if row.against is None:

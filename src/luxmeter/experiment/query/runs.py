@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from luxmeter.by_name import by_name
 from luxmeter.errors import StoreError, UsageError, suggestion, warn_once
 from luxmeter.experiment.query.conditions import C, Question, all_of, any_of, equals
 from luxmeter.files import from_json, read_json
@@ -106,6 +107,11 @@ class Runs(Sequence[Run]):
         return "\n".join(
             [f"{len(self)} runs" + (f" of {self.lab.folder}" if self.lab else ""), *shown, *more]
         )
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        shown: str = by_name("runs html")(self)
+        return shown
 
 
 def runs(

@@ -76,6 +76,12 @@ class CheckDiff:
     def __str__(self) -> str:
         return self.table().text()
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.table())
+
 
 def diff_checks(a: CheckResult, b: CheckResult) -> CheckDiff:
     """What changed from A to B. Results that have no case in common are refused.

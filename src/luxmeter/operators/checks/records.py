@@ -252,6 +252,12 @@ class CheckResult:
     def __str__(self) -> str:
         return self.table().text()
 
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        from luxmeter.render import repr_html
+
+        return repr_html(self.table(), title=self.title)
+
 
 def merged(base: dict[str, Any], rounds: Iterable[dict[str, Any]]) -> CheckRow:
     """A row of what the rounds of a case gave, each with its number and how it ended (`ended`: ok, crashed, hung or error)."""

@@ -75,7 +75,7 @@ class Control(Callback):
             return
         mailbox = Mailbox(writer.folder)
         try:
-            mailbox.open()
+            mailbox.open(trainer.position.done, trainer.steps_in_all())
         except OSError as error:
             trainer.logger.warn(f"This training cannot be controlled from outside: {error}")
             return
@@ -233,7 +233,7 @@ class Control(Callback):
             self._record(trainer, what, request.by, changed)
             with contextlib.suppress(OSError):  # it is done, whether or not it can be written down
                 if self._mailbox is not None:
-                    self._mailbox.tell(self._state(trainer), at.done)
+                    self._mailbox.tell(self._state(trainer), at.done, trainer.steps_in_all())
         return self._answer(trainer, what, text, changed)
 
     def _state(self, trainer: Trainer) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from luxmeter import scratch
+from luxmeter.by_name import by_name
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.render import (
     AMOUNT,
@@ -23,6 +24,8 @@ from luxmeter.render import (
     Line,
     Table,
     long_span,
+    markdown,
+    markdown_text,
     number,
     one_line,
     save_figure,
@@ -47,7 +50,7 @@ _CURVE = 24  # letters of a curve in a table
 
 
 class AutoReport(Callback):
-    """Writes `report.md` and the picture `report.svg` into the run when the training ends, by an error, too.
+    """Writes `report.md`, the picture `report.svg` and the page `report.html` into the run when the training ends, by an error, too.
 
     How it ended, metrics with their best and last values, curves (with the package matplotlib), time, parameters, models,
     checkpoints, callbacks. `metrics`: only these, `train/loss` and the like. `luxmeter show RUN` names the files.
@@ -112,7 +115,9 @@ class AutoReport(Callback):
                     picture = one_line(str(missing))
         text = report_text(trainer, run, shown, self._times, picture, error)
         self.path = writer.put_file("report.md", text)
-        trainer.logger.info(f"The report: {self.path}")
+        page = by_name("report page")([run])
+        writer.put_file("report.html", page)
+        trainer.logger.info(f"The report: {self.path}, and as a page report.html beside it")
 
     def _shown(self, run: Run) -> list[str]:
         known = [key for key in run.metrics if not key.startswith(records.SYSTEM)]
@@ -170,13 +175,13 @@ def report_text(
         "ended" if error is None else "was interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
     )
     parts = [
-        f"# {_safe(run.name)} ({run.id})",
+        f"# {markdown_text(run.name)} ({run.id})",
         f"The training {how} in epoch {at.begun_epoch} after {at.done} batches.",
     ]
     if error is not None and not isinstance(error, KeyboardInterrupt):
         parts.append(_code("".join(traceback.format_exception_only(error)).strip()))
     if run.note:
-        parts.append("\n".join(f"> {_safe(line)}" for line in run.note.splitlines()))
+        parts.append("\n".join(f"> {markdown_text(line)}" for line in run.note.splitlines()))
     if keys:
         parts += ["## Metrics", markdown(_metric_table(run, keys)), picture]
     parts += ["## Time", markdown(_time_table(trainer, times))]
@@ -256,28 +261,6 @@ def _checkpoint_table(trainer: Trainer) -> Table:
         Column("what", hidden="empty", missing=""),
     ]
     return Table(columns, rows)
-
-
-def markdown(table: Table) -> str:
-    """The table in Markdown; numbers stand to the right."""
-    chosen = [table.columns[i] for i in table.shown]
-    lines = [
-        table.names,
-        ["---" if column.kind.value == "text" else "---:" for column in chosen],
-        *table.cells,
-    ]
-    return "\n".join("| " + " | ".join(map(_safe, line)) + " |" for line in lines)
-
-
-def _safe(text: str) -> str:
-    return (
-        one_line(text)
-        .replace("\\", "\\\\")
-        .replace("|", "\\|")
-        .replace("<", "&lt;")
-        .replace("*", "\\*")
-        .replace("_", "\\_")
-    )
 
 
 def _code(text: str) -> str:

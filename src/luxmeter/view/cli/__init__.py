@@ -23,7 +23,6 @@ def build_app() -> typer.Typer:
         name="luxmeter",
         help="Measures what your torch gives: every API call timed, every operator replayable, every run kept.",
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )

@@ -6,13 +6,15 @@ import sys
 
 import typer
 
+from luxmeter.view.options import run_argument
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(epilog="Example: luxmeter archive k3x7p; luxmeter archive --undo k3x7p")
     def archive(
-        runs: list[str] = typer.Argument(help="Runs: id, name, tag, latest~1 or path."),
+        runs: list[str] = run_argument(help="Runs: id, name, tag, latest~1 or path."),
         undo: bool = typer.Option(False, "--undo", help="Bring them back into lists."),
     ) -> None:
         """Archive runs: lists leave them out unless asked (luxmeter runs --archived); nothing is removed."""

@@ -8,6 +8,7 @@ import typer
 
 from luxmeter.errors import StoreError
 from luxmeter.render import BYTES, Column, Table, one_line, plain, print_json
+from luxmeter.view.options import run_argument
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command(epilog="Example: luxmeter code latest train.py > train-then.py")
     def code(
-        run: str = typer.Argument("latest", help="The run: id, name, tag, latest~1 or path."),
+        run: str = run_argument("latest", help="The run: id, name, tag, latest~1 or path."),
         path: str = typer.Argument("", help="One of its files, to print it."),
         every: bool = typer.Option(
             False, "--all", help="All files of the git tree too, not only those that ran."

@@ -6,13 +6,15 @@ import sys
 
 import typer
 
+from luxmeter.view.options import run_argument
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(epilog="Example: luxmeter control latest pause; luxmeter control latest set lr=0.01")
     def control(
-        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         what: str = typer.Argument("status", help="status, pause, resume, checkpoint, stop or set."),
         changes: list[str] | None = typer.Argument(
             None, metavar="[key=value]...", help="With set: the learning rate (lr), or a parameter."

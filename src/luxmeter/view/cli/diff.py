@@ -13,10 +13,11 @@ import typer
 from typer.core import TyperCommand
 
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, one_line, plain, print_json
+from luxmeter.render import SHARE, Column, Table, one_line, plain, print_json
+from luxmeter.view.options import run_argument
 
 if TYPE_CHECKING:
-    from luxmeter.calls import ChangeKind, TraceDiff
+    from luxmeter.calls import TraceDiff
     from luxmeter.store import Result, Run
 
 
@@ -44,11 +45,11 @@ def register(app: typer.Typer) -> None:
 
     @app.command(cls=_WithOptionalValue, epilog=_EXAMPLE)
     def diff(
-        a: str = typer.Argument(
+        a: str = run_argument(
             help="A run (id, name, tag, latest~1, path), what it holds (RUN/trace, RUN/bench, RUN/model), a trace or a file."
         ),
-        b: str = typer.Argument(help="What to hold against it."),
-        more: list[str] = typer.Argument(None, metavar="C", help="More benchmarks: each against the first."),
+        b: str = run_argument(help="What to hold against it."),
+        more: list[str] = run_argument(None, metavar="C", help="More benchmarks: each against the first."),
         what: str = typer.Option("", "--what", help="runs or traces, of runs that were traced too."),
         metric: str = typer.Option("", "--metric", "-m", help="Runs: the metric to explain."),
         full: bool = typer.Option(
@@ -326,64 +327,21 @@ _COMPARE: dict[str, Callable[[Path, Path, _How], _Compared]] = {
 
 
 def _say_options(found: TraceDiff) -> None:
-    if found.differences:
-        said = "; ".join(map(str, found.differences))
-        sys.stdout.write(f"not the same environment: {plain(said)}\n\n")
-    if not found.options:
-        return
-    sys.stdout.write("A and B were traced with different options: their numbers may not compare.\n")
-    rows = [
-        [f"  {c.name}", *(", ".join(v) if isinstance(v, list) else v for v in (c.a, c.b)), c.touches]
-        for c in found.options
-    ]
-    Table([Column("  option"), Column("A"), Column("B"), Column("touches")], rows).print()
-    sys.stdout.write("\n")
+    for line in found.warnings():
+        sys.stdout.write(f"{plain(line)}\n")
+        if line.startswith("not the same environment"):
+            sys.stdout.write("\n")
+    if found.options:
+        found.option_table().print()
+        sys.stdout.write("\n")
 
 
 def _show(found: TraceDiff, *, by: str, top: int, show_all: bool) -> None:
-    kept = [c for c in found.changes if show_all or c.kind not in ("same", "unclear")]
-    columns = [
-        Column(""),
-        Column(by),
-        Column("of all", SHARE, form="+.1%"),
-        Column("a call", SHARE, form="+.1%", goes=5),
-        Column("us A", DURATION, unit="us", form=",.2f", goes=4),
-        Column("us B", DURATION, unit="us", form=",.2f", goes=4),
-        Column("n A", NUMBER, form=",", goes=3),
-        Column("n B", NUMBER, form=",", goes=3),
-        Column("share A", SHARE, goes=2),
-        Column("share B", SHARE, goes=2),
-        Column("why", goes=1),
-    ]
-    rows = [
-        [c.kind, c.name, c.weight, c.relative, c.median_a_ns, c.median_b_ns, c.n_a, c.n_b, c.share_a, c.share_b, c.why]
-        for c in kept[:top]
-    ]  # fmt: skip
-    if rows:
-        Table(columns, rows).print()
-    if len(kept) > top:
-        sys.stdout.write(f"... and {len(kept) - top} more\n")
-    counted = [f"{n} {words}" for kind, words in _KINDS.items() if (n := len(found.of(kind)))]
-    quiet = len(found.of("same")) + len(found.of("unclear"))
-    sys.stdout.write(", ".join(counted) or "no difference beyond noise")
-    if quiet:
-        sys.stdout.write(
-            f"; of {quiet}{' others' if counted else ''} none differs by more than {found.threshold:.1%} beyond chance"
-            f" (all calls together: {found.common:+.1%})"
-        )
-    sys.stdout.write("\n")
-    if abs(found.longer - 1) > 0.05:
-        sys.stdout.write(f"B has {found.longer:.3g} times as many calls as A.\n")
-
-
-_KINDS: dict[ChangeKind, str] = {
-    "slower": "slower",
-    "faster": "faster",
-    "more": "called more often",
-    "fewer": "called less often",
-    "new": "new",
-    "gone": "gone",
-}
+    table = found.table(by, top=top, everything=show_all)
+    if table.rows:
+        table.print()
+    for line in found.summary():
+        sys.stdout.write(f"{plain(line)}\n")
 
 
 def _trace_of(reference: str) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from luxmeter.experiment import RerunOptions
-from luxmeter.view.options import takes
+from luxmeter.view.options import run_argument, takes
 
 
 def register(app: typer.Typer) -> None:
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     @app.command(name="eval", epilog="Example: luxmeter eval latest --on test --checkpoint best")
     @takes(RerunOptions, "links", "folder", "python", "quiet")
     def evaluate(
-        run: str = typer.Argument(help="The run of a Trainer: id, name, tag, latest~1 or path."),
+        run: str = run_argument(help="The run of a Trainer: id, name, tag, latest~1 or path."),
         on: str = typer.Option("eval", "--on", help="Which data: eval or test."),
         checkpoint: str = typer.Option(
             "latest", "--checkpoint", help="latest, best, that of a step (120), or a file."

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import typer
 
+from luxmeter.view.options import run_argument
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(epilog="Example: luxmeter export best -o best.tar.zst")
     def export(
-        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         out: Path | None = typer.Option(
             None, "-o", "--out", help=".tar.zst, .tar.gz, .tar or .zip; a name without ending is a folder."
         ),

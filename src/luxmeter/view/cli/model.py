@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.render import Column, Table, print_json
+from luxmeter.render import print_json
 
 if TYPE_CHECKING:
     from luxmeter.model import ModelComparison, ModelCost
@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
             None, "--csv", help="Write one line a module to this file (models put beside it: FILE-name.csv)."
         ),
         html: Path | None = typer.Option(
-            None, "--html", help="Write a page to this file (models put beside it: FILE-name.html)."
+            None, "--html", help="Write a page to this file; several models stand side by side on it."
         ),
     ) -> None:
         """What a model costs: parameters, MACs, FLOPs, memory, and on request latency. Nothing is computed otherwise."""
@@ -74,11 +74,18 @@ def register(app: typer.Typer) -> None:
         with into_run(run_for(into)):
             costs = [_cost(one, given, meta=meta, options=options) for one in (factory, *against)]
         for number, cost in enumerate(costs):
-            for path, write in ((csv, cost.to_csv), (html, cost.to_html)):
-                if path is not None:
-                    target = _beside(path, number, [c.name for c in costs])
-                    write(target)
-                    sys.stderr.write(f"wrote {target}\n")
+            if csv is not None:
+                target = _beside(csv, number, [c.name for c in costs])
+                cost.to_csv(target)
+                sys.stderr.write(f"wrote {target}\n")
+        if html is not None:
+            from luxmeter.view import models_page
+
+            if len(costs) > 1:
+                models_page(costs, html)
+            else:
+                costs[0].to_html(html)
+            sys.stderr.write(f"wrote {html}\n")
         _shown(costs, depth=depth, as_json=as_json, memory=memory)
 
 
@@ -120,11 +127,9 @@ def _shown(costs: list[ModelCost], *, depth: int, as_json: bool, memory: bool) -
 
 def side_by_side(together: ModelComparison) -> None:
     """Print several models' costs, each with its ratio to the first one's."""
-    rows = []
-    for line in together.lines:
-        ratios = ["" if r is None or i == 0 else f"  {r:.2f}x" for i, r in enumerate(line.ratios)]
-        rows.append([line.quantity, *(text + ratio for text, ratio in zip(line.texts, ratios, strict=True))])
-    Table([Column(""), *map(Column, together.names)], rows).print()
+    from luxmeter.view.text.model import comparison_table
+
+    comparison_table(together).print()
 
 
 def _inputs(texts: list[str]) -> Any:

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from luxmeter.render import plain, print_json
+from luxmeter.view.options import run_argument
 
 
 def register(app: typer.Typer) -> None:
@@ -14,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command(epilog="Example: luxmeter note latest 'the one in the paper'")
     def note(
-        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         text: str | None = typer.Argument(None, help="The note; without one it is shown. '' removes it."),
         add: bool = typer.Option(False, "--add", help="Behind what is there, on a line of its own."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from luxmeter.errors import UsageError
-from luxmeter.render import BYTES, NUMBER, SHARE, Column, Table, print_json
+from luxmeter.render import print_json
 
 if TYPE_CHECKING:
     from luxmeter import Operators
-
-_SHOWN = 30  # rows of the table; a file gets all
 
 
 def register(app: typer.Typer) -> None:
@@ -126,34 +124,9 @@ def print_operators(found: Operators, *, as_json: bool) -> None:
 
 
 def _print_table(found: Operators) -> None:
-    timed = any(case.total_ns is not None for case in found)
-    columns = [
-        Column("of the time" if found.whole[0] else "of the calls", SHARE),
-        Column("calls", NUMBER),
-        Column("us a call", NUMBER, hidden="empty", goes=3),
-        Column("operator", folds=24),
-        Column("given", most=90, folds=24),
-        Column("inputs", BYTES, goes=1),
-        Column("from", goes=2),
-    ]
-    rows = [
-        [found.share(case), case.count, round((case.total_ns or 0) / 1e3 / max(1, case.count), 2) if timed else None,
-         case.op, str(case.signature), case.size_bytes, ", ".join(case.where[:2])]
-        for case in found[:_SHOWN]
-    ]  # fmt: skip
-    Table(columns, rows).print()
-    if len(found) > _SHOWN:
-        sys.stdout.write(f"... and {len(found) - _SHOWN} more (all of them: --json or -o FILE)\n")
-    sys.stdout.write(f"{_covered(found)}\n")
-    sys.stdout.write(f"{found.title}\n")
+    from luxmeter.view.text.operators import operators_table
 
-
-def _covered(found: Operators) -> str:
-    """What part of the trace, or of the file, the list is."""
-    time_ns, calls = found.whole
-    of_what = f"of the time of all {calls:,} calls there" if time_ns else f"of all {calls:,} calls there"
-    shown = f"; the {_SHOWN} shown: {found[:_SHOWN].coverage:.1%}" if len(found) > _SHOWN else ""
-    return f"these are {found.coverage:.1%} {of_what}{shown}"
+    operators_table(found).print()
 
 
 def _print_json(found: Operators) -> None:

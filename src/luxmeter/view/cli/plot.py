@@ -10,6 +10,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.render import NUMBER, Column, Table, sparkline
+from luxmeter.view.options import run_argument
 
 if TYPE_CHECKING:
     from luxmeter.view.pages.plots import Plot
@@ -23,7 +24,7 @@ def register(app: typer.Typer) -> None:
         "luxmeter plot --where 'name = mnist' -m acc --repeats -o acc.html"
     )
     def plot(
-        runs: list[str] = typer.Argument(None, help="Runs: id, name, tag, latest, path."),
+        runs: list[str] = run_argument(None, help="Runs: id, name, tag, latest, path."),
         metric: list[str] = typer.Option([], "--metric", "-m", help="Which metrics.  [default: all]"),
         where: str = typer.Option("", help="Also every run that fulfils a filter: 'name = mnist'."),
         smooth: float = typer.Option(0.0, help="Smoothing as in TensorBoard, 0 up to 1."),

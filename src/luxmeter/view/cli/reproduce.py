@@ -10,7 +10,7 @@ import typer
 
 from luxmeter.experiment import RerunOptions
 from luxmeter.render import NUMBER, Column, Table, one_line, print_json
-from luxmeter.view.options import takes
+from luxmeter.view.options import run_argument, takes
 
 if TYPE_CHECKING:
     from luxmeter.experiment import Reproduction, Rerun
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: luxmeter reproduce best --tolerance 1e-6")
     @takes(RerunOptions, "links", "folder", "python", "quiet")
     def reproduce(
-        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         tolerance: float = typer.Option(
             1e-5, min=0, help="The largest relative difference that still counts as the same."
         ),

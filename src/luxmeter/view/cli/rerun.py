@@ -9,7 +9,7 @@ import typer
 
 from luxmeter.experiment import RerunOptions
 from luxmeter.render import one_line, print_json
-from luxmeter.view.options import takes
+from luxmeter.view.options import run_argument, takes
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     @app.command(epilog="Example: luxmeter rerun best lr=0.03 optim.name=sgd")
     @takes(RerunOptions, "links", "folder", "python", "quiet")
     def rerun(
-        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         changes: list[str] | None = typer.Argument(None, metavar="[key=value]...", help="What to change."),
         given: Any = None,
         as_json: bool = typer.Option(False, "--json", help="For machines."),

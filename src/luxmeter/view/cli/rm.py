@@ -8,6 +8,7 @@ import typer
 
 from luxmeter.errors import StoreError, suggestion
 from luxmeter.render import Column, Table, print_json
+from luxmeter.view.options import run_argument
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command(epilog="Example: luxmeter rm k3x7p; luxmeter rm --undo k3x7p; luxmeter rm --list")
     def rm(
-        runs: list[str] | None = typer.Argument(None, help="Runs: id, name, tag, latest~1."),
+        runs: list[str] | None = run_argument(None, help="Runs: id, name, tag, latest~1."),
         undo: bool = typer.Option(
             False, "--undo", help="Bring runs back; without a name the one removed last."
         ),

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from luxmeter.render import one_line, print_json
+from luxmeter.view.options import run_argument
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command(epilog="Example: luxmeter rollback best --to ../as-it-was")
     def rollback(
-        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         to: Path | None = typer.Option(None, "--to", help="A folder; without it the project you stand in."),
         code: bool = typer.Option(True, "--code/--no-code", help="The code."),
         checkpoints: bool = typer.Option(

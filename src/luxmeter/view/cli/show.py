@@ -12,6 +12,7 @@ import typer
 from luxmeter.errors import UsageError
 from luxmeter.files import read_json
 from luxmeter.render import one_line, plain, print_json, terminal_width
+from luxmeter.view.options import run_argument
 
 if TYPE_CHECKING:
     from luxmeter.view.named import Named
@@ -24,7 +25,7 @@ def register(app: typer.Typer) -> None:
         epilog="Example: luxmeter show latest; luxmeter show latest/trace; luxmeter show k3x7p/bench~1; luxmeter show latest/trace --stragglers"
     )
     def show(
-        what: str = typer.Argument(
+        what: str = run_argument(
             "latest",
             help="A run (id, name, tag, latest~1, path), what it holds (RUN/trace, RUN/bench~1, RUN/model), a trace or a file.",
         ),

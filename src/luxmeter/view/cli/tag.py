@@ -7,6 +7,7 @@ import sys
 import typer
 
 from luxmeter.render import one_line, print_json
+from luxmeter.view.options import run_argument
 
 
 def register(app: typer.Typer) -> None:
@@ -14,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command(epilog="Example: luxmeter tag latest best paper; luxmeter tag best --remove paper")
     def tag(
-        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         tags: list[str] | None = typer.Argument(None, help="The tags to add; without any they are shown."),
         remove: list[str] = typer.Option(
             [], "--remove", "-r", help="A tag to take away. Repeat for several."
@@ -41,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command(epilog="Example: luxmeter untag latest paper")
     def untag(
-        run: str = typer.Argument(help="The run: id, name, tag, latest~1 or path."),
+        run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         tags: list[str] = typer.Argument(help="The tags to take away."),
     ) -> None:
         """Take tags away from a run: the same as tag RUN --remove TAG."""

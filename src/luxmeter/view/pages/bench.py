@@ -1,4 +1,4 @@
-"""Benchmarks as pictures: time against scale, log-log with the fitted exponent; speed-up bars. PNG or SVG."""
+"""Benchmarks as pictures: time against scale, log-log with the fitted exponent; speed-up bars. PNG, SVG, or parts of a page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.files import write_file
 from luxmeter.operators import BenchResult, Series, series_of, speedups_of
+from luxmeter.render import Chart, Html, Line, charts_html, element, joined, table_html
 
 _MOST_LINES = 12  # of one picture; more cannot be told apart
 _MOST_BARS = 40
@@ -50,6 +51,59 @@ def benchmark_picture(result: BenchResult, path: str | Path, *, kind: str = "") 
                    metadata={"Date": None} if path.suffix.lower() == ".svg" else None)  # fmt: skip
     write_file(path, buffer.getvalue())
     return path
+
+
+def bench_html(result: BenchResult) -> Html:
+    """The table, time against scale, and speed-ups: as parts of a page."""
+    charts = []
+    series = [s for s in series_of(result) if len(s.sizes) > 1]
+    for dimension in dict.fromkeys(s.dimension for s in series):
+        own = sorted((s for s in series if s.dimension == dimension), key=lambda s: -s.median_us[-1])[
+            :_MOST_LINES
+        ]
+        lines = [
+            Line(
+                s.name if s.exponent is None else f"{s.name}: size^{s.exponent:.2f}", _floats(s.sizes), _floats(s.median_us),
+                low=_floats(s.low_us), high=_floats(s.high_us),
+            )
+            for s in own
+        ]  # fmt: skip
+        charts.append(
+            Chart(f"median us against {dimension}", dimension, lines, log_x=True, log_y=True, marks=True, note="band: 95 % interval")
+        )  # fmt: skip
+    found = speedups_of(result)
+    bars = []
+    for label, kind, ratio in list(zip(found.labels, found.kinds, found.ratios, strict=True))[:_MOST_BARS]:
+        bars.append([f"{label} {kind}", ratio])
+    return joined(
+        (
+            table_html(result.table()),
+            charts_html(charts, controls=False) if charts else None,
+            _speedup_html(bars, found.against) if bars else None,
+        )
+    )
+
+
+def _speedup_html(bars: list[list[Any]], against: str) -> Html:
+    """A bar each, from the middle: to the right faster, to the left slower, by powers of two."""
+    most = max(1.0, *(abs(float(np.log2(max(ratio, 1e-3)))) for _, ratio in bars))
+    rows = []
+    for label, ratio in bars:
+        at = 50 * float(np.log2(max(ratio, 1e-3))) / most
+        left, wide = (50.0, at) if at >= 0 else (50 + at, -at)
+        bar = element(
+            "svg", element("rect", x=f"{left:.2f}", y=0, width=f"{max(wide, 0.3):.2f}", height=10, class_="lux-k2" if at >= 0 else "lux-k9"),
+            element("rect", x="49.9", y=0, width="0.2", height=10, class_="lux-k7"),
+            viewBox="0 0 100 10", preserveAspectRatio="none", class_="lux-speed", role="img", aria_label=f"{ratio:.2f}x",
+        )  # fmt: skip
+        rows.append(element("tr", element("td", label, class_="w"), element("td", f"{ratio:.2f}x", class_="n", data_v=f"{ratio:.6g}"), element("td", bar)))  # fmt: skip
+    head = element("tr", element("th", "row", scope="col"), element("th", "speed-up", scope="col", class_="n"), element("th", f"against {against}: right is faster, left slower", scope="col"))  # fmt: skip
+    grid = element("table", element("thead", head), element("tbody", *rows))
+    return element("div", element("div", grid, class_="lux-scroll"), class_="lux-table", data_lux="table")
+
+
+def _floats(values: Any) -> Any:
+    return np.asarray(values, dtype=np.float64)
 
 
 def _figure() -> Any:

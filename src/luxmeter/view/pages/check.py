@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from luxmeter.operators import CheckResult
-from luxmeter.render import PageTable, page
+from luxmeter.render import NUMBER, Column, Html, Table, card, element, joined, table_html
+from luxmeter.view.web import page
 
 MOST_ROWS = 5000
+_MOST_SCRIPTS = 200
+_NUMBERS = {"round", "sample", "seed", "error", "allowed", "rounds", "samples", "wrong", "worst / allowed", "us", "elements"}  # fmt: skip
 
 
 def check_page(result: CheckResult) -> str:
@@ -16,24 +21,47 @@ def check_page(result: CheckResult) -> str:
         f"torch {packages.get('torch', 'unknown')} on {machine.get('processor', 'an unknown processor')}, seed {result.options.get('seed')}",
         f"{result.taken_s:.0f} s",
     ]
+    return page("Does it compute right?", check_html(result), facts=facts)
+
+
+def check_html(result: CheckResult) -> Html:
+    """Errors, their scripts, all cases, what was excused: as parts of a page."""
     errors = result.errors
-    tables = [
-        PageTable(
-            "Errors",
-            ["case", "dtype", "device", "backend", "status", "round", "sample", "seed", "given", "smallest", "part", "error",
-             "allowed", "reason", "traceback", "script"],
-            [[row.name, row.dtype, row.device, row.backend, row.status, e.round, e.sample, e.seed, e.signature, e.shrunk, e.part,
-              e.error, e.allowed, e.reason, e.traceback, e.script] for row, e in errors[:MOST_ROWS]],
-            left_out=max(0, len(errors) - MOST_ROWS),
-        ),
-        PageTable(
-            "Cases",
-            ["case", "dtype", "device", "backend", "status", "rounds", "samples", "wrong", "worst / allowed", "us", "elements",
-             "given most", "reason"],
-            [[r.name, r.dtype, r.device, r.backend, r.status, r.rounds, r.samples, r.failed, round(r.worst, 4),
-              None if r.time_us is None else round(r.time_us, 2), r.elements, r.largest, r.reason] for r in result.rows[:MOST_ROWS]],
-            left_out=max(0, len(result.rows) - MOST_ROWS),
-        ),
-        PageTable("Excused", ["samples", "reason"], [[n, why] for why, n in result.excused().items()]),
+    wrong = [
+        [row.name, row.dtype, row.device, row.backend, row.status, e.round, e.sample, e.seed, e.signature, e.shrunk, e.part,
+         e.error, e.allowed, e.reason]
+        for row, e in errors
     ]  # fmt: skip
-    return page("Does it compute right?", facts=facts, tables=[t for t in tables if t.rows])
+    cases = [
+        [r.name, r.dtype, r.device, r.backend, r.status, r.rounds, r.samples, r.failed, round(r.worst, 4),
+         None if r.time_us is None else round(r.time_us, 2), r.elements, r.largest, r.reason]
+        for r in result.rows
+    ]  # fmt: skip
+    scripts = [
+        element(
+            "details",
+            element("summary", f"{row.name} [{row.dtype}, {row.backend}]: {e.part or row.status}"),
+            element("pre", e.script or e.traceback, class_="lux-code"),
+        )
+        for row, e in errors[:_MOST_SCRIPTS]
+        if e.script or e.traceback
+    ]
+    heads = ["case", "dtype", "device", "backend", "status"]
+    return joined(
+        (
+            _card("Errors", [*heads, "round", "sample", "seed", "given", "smallest", "part", "error", "allowed", "reason"], wrong),
+            card("Scripts that show them", *scripts) if scripts else None,
+            _card("Cases", [*heads, "rounds", "samples", "wrong", "worst / allowed", "us", "elements", "given most", "reason"], cases),
+            _card("Excused", ["samples", "reason"], [[n, why] for why, n in result.excused().items()]),
+        )
+    )  # fmt: skip
+
+
+def _card(title: str, names: list[str], rows: Sequence[Sequence[object]]) -> Html | None:
+    if not rows:
+        return None
+    columns = [
+        Column(name, NUMBER if name in _NUMBERS else Column(name).kind, hidden="empty") for name in names
+    ]
+    notes = [f"{len(rows) - MOST_ROWS:,} more are in the result"] if len(rows) > MOST_ROWS else []
+    return card(title, table_html(Table(columns, rows[:MOST_ROWS], notes=notes)))

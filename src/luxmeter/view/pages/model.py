@@ -1,113 +1,150 @@
-"""A cost as one HTML page that needs nothing else: numbers, the tree that folds, operators, what is unknown."""
+"""A cost as one HTML page that needs nothing else: numbers, a treemap, the tree that folds, operators, what is unknown."""
 
 from __future__ import annotations
 
-from html import escape
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from luxmeter.model import ModelCost, shares, written
-from luxmeter.render import amount, size, span
+from luxmeter.model import ModelComparison, ModelCost, ModuleCost, compare_models, shares, written
+from luxmeter.render import (
+    AMOUNT,
+    BYTES,
+    DURATION,
+    NUMBER,
+    SHARE,
+    Column,
+    Html,
+    Part,
+    Table,
+    card,
+    element,
+    joined,
+    table_html,
+    tabs,
+    tree_html,
+    treemap_html,
+)
 from luxmeter.view.text.model import summary_lines, warning_lines
+from luxmeter.view.web import page
 
-_STYLE = """
-body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#222;background:#fff}
-pre{background:#f5f5f5;padding:.8em;overflow-x:auto}
-table{border-collapse:collapse;width:100%;margin:1em 0}th,td{padding:.15em .6em;text-align:right;white-space:nowrap}
-th{border-bottom:1px solid #888}td:first-child,th:first-child,.l{text-align:left}.wide{overflow-x:auto}
-#tree td:first-child::before{content:"";display:inline-block;width:1em}tr.fold td:first-child{cursor:pointer}
-#tree tr.fold td:first-child::before{content:"\\25be"}#tree tr.fold[data-shut="1"] td:first-child::before{content:"\\25b8"}
-@media(max-width:40em){body{margin:1em auto}pre{white-space:pre-wrap}}
-.bar{background:linear-gradient(#9cf,#9cf) no-repeat left/var(--w) 100%}.warn{color:#a40}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#1b1b1b}pre{background:#2a2a2a}
-.bar{background-image:linear-gradient(#357,#357)}}
-"""
-_SCRIPT = """
-const rows=[...document.querySelectorAll('#tree tbody tr')],depth=r=>+r.dataset.depth;
-function below(i){const out=[];for(let j=i+1;j<rows.length&&depth(rows[j])>depth(rows[i]);j++)out.push(rows[j]);return out}
-function draw(){let shut=[];rows.forEach(r=>{shut=shut.filter(d=>d<depth(r));r.hidden=shut.length>0;
-if(r.dataset.shut==='1')shut.push(depth(r))})}
-rows.forEach((r,i)=>{if(below(i).length){r.classList.add('fold');r.dataset.shut=depth(r)>=START?'1':'0';
-const c=r.cells[0],turn=()=>{r.dataset.shut=r.dataset.shut==='1'?'0':'1';draw()};c.tabIndex=0;c.onclick=turn;
-c.onkeydown=e=>{if(e.key==='Enter'||e.key===' '){e.preventDefault();turn()}}}});draw();
-"""
+KINDS = ("convolution", "linear", "attention", "normalisation", "activation", "embedding", "pooling", "other")
+# Parts of a class' name, the first that fits counts.
+_NAMED = (
+    ("attention", "attention"), ("norm", "normalisation"), ("embedding", "embedding"), ("pool", "pooling"), ("conv", "convolution"),
+    ("linear", "linear"), ("relu", "activation"), ("gelu", "activation"), ("silu", "activation"), ("sigmoid", "activation"),
+    ("tanh", "activation"), ("softmax", "activation"), ("hardswish", "activation"), ("mish", "activation"), ("elu", "activation"),
+)  # fmt: skip
 
 
 def model_page(cost: ModelCost, path: str | Path | None, *, depth: int | None = None) -> str:
     """The page, also written to `path`; the tree is open down to `depth`."""
     head, *lines = summary_lines(cost)
-    parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8>"
-        f"<meta name=viewport content='width=device-width,initial-scale=1'><title>{escape(cost.name)}: what it costs</title>",
-        f"<style>{_STYLE}</style><h1>{escape(cost.name)}</h1>",
-        f"<pre>{escape(head)}\n{escape(chr(10).join(lines))}</pre>",
-        *(f"<p class=warn>{escape(line)}</p>" for line in warning_lines(cost)),
-        "<h2>Modules</h2>",
-        _tree(cost),
-        _parting(cost),
-        "<h2>Operators</h2>",
-        _operators(cost),
-        f"<script>{_SCRIPT.replace('START', str(2 if depth is None else depth))}</script></html>",
-    ]
-    return written("\n".join(part for part in parts if part), path)
+    body = model_html(cost, depth=depth)
+    return written(page(cost.name, body, facts=[head, *lines]), path)
 
 
-def _tree(cost: ModelCost) -> str:
+def models_page(costs: Sequence[ModelCost], path: str | Path | None = None) -> str:
+    """Several models on one page: their numbers side by side, then each by itself."""
+    title = " and ".join(cost.name for cost in costs) if len(costs) == 2 else f"{len(costs)} models"
+    side_by_side = card("Side by side", models_html(compare_models(costs)))
+    names = [cost.name if [c.name for c in costs].count(cost.name) == 1 else f"{cost.name} ({i + 1})" for i, cost in enumerate(costs)]  # fmt: skip
+    each = tabs({name: model_html(cost) for name, cost in zip(names, costs, strict=True)})
+    return written(page(title, side_by_side, each), path)
+
+
+def models_html(together: ModelComparison) -> Html:
+    """One line a quantity, each with its ratio to the first model's."""
+    rows = []
+    for line in together.lines:
+        ratios = ["" if r is None or i == 0 else f"  {r:.2f}x" for i, r in enumerate(line.ratios)]
+        rows.append([line.quantity, *(text + ratio for text, ratio in zip(line.texts, ratios, strict=True))])
+    return table_html(Table([Column(""), *map(Column, together.names)], rows))
+
+
+def model_html(cost: ModelCost, *, depth: int | None = None) -> Html:
+    """The treemap, the tree, operators and warnings: as parts of a page."""
+    return joined(
+        (
+            *(element("p", line, class_="lux-warn") for line in warning_lines(cost)),
+            card("What it is made of", treemap_of(cost)),
+            card("Modules", _tree(cost, 2 if depth is None else depth)),
+            _parting(cost),
+            card("Operators", _operators(cost)),
+        )
+    )
+
+
+def treemap_of(cost: ModelCost) -> Html:
+    """Areas are FLOPs, parameters, activations or time."""
+    measures = {"FLOPs": "amount", "parameters": "amount", "activations": "bytes"}
+    if cost.latency is not None:
+        measures["time"] = "duration"
+    rows = list(cost.modules)
+
+    def values(row: ModuleCost) -> list[float]:
+        found = [float(row.flops), float(row.params), float(row.activation_bytes)]
+        return [*found, float(row.time_ns or 0)] if cost.latency is not None else found
+
+    def build(at: int) -> tuple[Part, int]:
+        row, inner, next_ = rows[at], [], at + 1
+        while next_ < len(rows) and rows[next_].depth > row.depth:
+            part, next_ = build(next_)
+            inner.append(part)
+        return Part(row.kind, row.name, values(row), module_kind(row.kind), inner), next_
+
+    if not rows:
+        return element("p", "no module was counted", class_="lux-quiet")
+    return treemap_html(build(0)[0], measures, KINDS)
+
+
+def module_kind(name: str) -> int:
+    """The number of the kind that a module's class is of, by its name."""
+    low = name.lower()
+    return KINDS.index(next((kind for part, kind in _NAMED if part in low), "other"))
+
+
+def _tree(cost: ModelCost, open_to: int) -> Html:
     timed = cost.latency is not None
-    head = [
-        "module",
-        "kind",
-        "calls",
-        "params",
-        "MACs",
-        "FLOPs",
-        "backward",
-        "activations",
-        *(["time"] if timed else []),
-        "output",
-        "note",
-    ]
-    body = []
-    for row in cost.modules:
-        share = 100 * row.flops / cost.flops if cost.flops else 0
-        name = escape(row.name.rpartition(".")[2] or cost.name)
-        shape = " ".join("x".join(map(str, s)) for s in row.output_shapes[:2])
-        cells = [
-            f'<td style="padding-left:{1 + 1.2 * row.depth}em" title="{escape(row.name)}">{name}',
-            f"<td class=l>{escape(row.kind)}",
-            *(f"<td>{text}" for text in (row.calls, amount(row.params), amount(row.macs))),
-            f'<td class=bar style="--w:{share:.1f}%">{amount(row.flops)}',
-            f"<td>{amount(row.backward_flops)}<td>{size(row.activation_bytes)}",
-            *([f"<td>{span(row.time_ns) if row.time_ns is not None else '-'}"] if timed else []),
-            f"<td class=l>{shape}<td class=l>{escape(row.note)}",
+    columns = [
+        Column("module"), Column("kind"), Column("calls", NUMBER), Column("parameters", AMOUNT), Column("MACs", AMOUNT), Column("FLOPs", AMOUNT),
+        Column("of all", SHARE, bar=True), Column("backward", AMOUNT), Column("activations", BYTES), *([Column("time", DURATION)] if timed else []),
+        Column("output"), Column("note"),
+    ]  # fmt: skip
+    rows = [
+        [
+            row.name.rpartition(".")[2] or cost.name, row.kind, row.calls, row.params, row.macs, row.flops,
+            row.flops / cost.flops if cost.flops else None, row.backward_flops, row.activation_bytes, *([row.time_ns] if timed else []),
+            " ".join("x".join(map(str, s)) for s in row.output_shapes[:2]), row.note,
         ]
-        body.append(f"<tr data-depth={row.depth}>{''.join(cells)}")
-    titles = "".join(f"<th class=l>{h}" if h in _WORDS else f"<th>{h}" for h in head)
-    return f"<div class=wide><table id=tree><thead><tr>{titles}<tbody>{chr(10).join(body)}</table></div>"
+        for row in cost.modules
+    ]  # fmt: skip
+    names = [row.name for row in cost.modules]
+    return tree_html(columns, rows, [row.depth for row in cost.modules], names=names, open_to=open_to)
 
 
-_WORDS = ("kind", "output", "note")
-
-
-def _parting(cost: ModelCost) -> str:
+def _parting(cost: ModelCost) -> Html | None:
     marked = [share for share in shares(cost) if share.mark] if cost.latency is not None else []
     if not marked:
-        return ""
-    body = "".join(
-        f"<tr><td>{escape(s.name)}<td class=l>{escape(s.kind)}<td>{s.time:.1%}<td>{s.flops:.1%}<td class=l>{s.mark}"
-        for s in marked
-    )
-    return (
-        "<h2>Where time and FLOPs part</h2><div class=wide><table><thead><tr><th>module<th class=l>kind<th>of time<th>of FLOPs"
-        f"<th class=l>mark<tbody>{body}</table></div>"
-    )
+        return None
+    columns = [
+        Column("module"),
+        Column("kind"),
+        Column("of time", SHARE, bar=True),
+        Column("of FLOPs", SHARE, bar=True),
+        Column("mark"),
+    ]
+    rows = [[s.name, s.kind, s.time, s.flops, s.mark] for s in marked]
+    return card("Where time and FLOPs part", table_html(Table(columns, rows)))
 
 
-def _operators(cost: ModelCost) -> str:
-    head = ("operator", "calls", "MACs", "FLOPs", "moved", "backward calls", "backward FLOPs")
-    body = "".join(
-        f"<tr><td>{escape(o.name)}<td>{o.calls}<td>{amount(o.macs)}<td>{amount(o.flops)}<td>{size(o.moved_bytes)}"
-        f"<td>{o.backward_calls}<td>{amount(o.backward_flops)}"
-        for o in cost.operators
-    )
-    titles = "".join(f"<th>{h}" for h in head)
-    return f"<div class=wide><table><thead><tr>{titles}<tbody>{body}</table></div>"
+def _operators(cost: ModelCost) -> Html:
+    columns = [
+        Column("operator"), Column("calls", NUMBER), Column("MACs", AMOUNT), Column("FLOPs", AMOUNT), Column("moved", BYTES),
+        Column("backward calls", NUMBER), Column("backward FLOPs", AMOUNT),
+    ]  # fmt: skip
+    return table_html(Table(columns, list(_operator_rows(cost))))
+
+
+def _operator_rows(cost: ModelCost) -> Iterator[list[object]]:
+    for o in cost.operators:
+        yield [o.name, o.calls, o.macs, o.flops, o.moved_bytes, o.backward_calls, o.backward_flops]

@@ -25,7 +25,8 @@ from luxmeter.experiment import (
     names_of,
 )
 from luxmeter.files import write_file
-from luxmeter.render import Chart, Parallel, chart_page, save_figure, thinned
+from luxmeter.render import Chart, Parallel, card, charts_html, parallel_html, save_figure, thinned
+from luxmeter.view.web import page
 
 BANDS = {"ci": "band: 95 % interval of the mean (t)", "std": "band: ± standard deviation", "range": "band: lowest to highest"}  # fmt: skip
 X_LABELS = {"step": "step", "seconds": "seconds since the run's first point"}
@@ -63,9 +64,10 @@ class Plot:
 
     def to_html(self) -> str:
         """The page: it loads nothing from anywhere."""
-        return chart_page(
-            self.title, self.charts, parallel=self.parallel, facts=self.facts, smoothing=self.smoothing
-        )
+        parts = [charts_html(self.charts, smoothing=self.smoothing)]
+        if self.parallel is not None:
+            parts.append(card(self.parallel.title, parallel_html(self.parallel)))
+        return page(self.title, *parts, facts=self.facts)
 
     def _repr_html_(self) -> str:
         """In a notebook: in a frame of its own, so that styles do not mix."""

@@ -1,78 +1,144 @@
-"""What one HTML page shows of a trace: three tables, who called what, and one step as it went."""
+"""What a page shows of a trace: how a step splits, who called what, the calls in tables, and one step as it went."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from luxmeter.calls import CallTable, CallTree, TraceResult, Window, typical_step
-from luxmeter.render import Bar, Flame, PageTable, Timeline, page
+from luxmeter.calls import (
+    KINDS,
+    OUTSIDE,
+    CallTable,
+    CallTree,
+    TraceResult,
+    Window,
+    kind_of,
+    split_of,
+    typical_step,
+)
+from luxmeter.render import (
+    DURATION,
+    NUMBER,
+    SHARE,
+    Bar,
+    Column,
+    Flame,
+    Html,
+    Table,
+    Timeline,
+    bars_html,
+    card,
+    element,
+    flame_html,
+    joined,
+    span,
+    table_html,
+    tabs,
+    timeline_html,
+)
+from luxmeter.view.web import page
 
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
 MOST_ROWS = 2000
+TABLES = {"API": "api", "Signature": "signature", "Module": "module"}
 
 
 def trace_page(result: TraceResult, *, title: str, window: Window) -> str:
     """The page's HTML, complete in itself. `window` is what the result was cut to."""
-    cost = result.cost()
-    table = result.table()
-    totals = bool(result.recording.totals)
-    facts = [
+    facts = trace_facts(result)
+    if str(window):
+        facts.append(f"only a part: {window}")
+    return page(title, trace_html(result, window=window), facts=[*facts, *result.notes()])
+
+
+def trace_facts(result: TraceResult) -> list[str]:
+    """A line each: how many calls, how long, what tracing cost."""
+    cost, table = result.cost(), result.table()
+    return [
         f"{cost.calls:,} calls of {len(table):,} APIs",
         f"{cost.elapsed_ns / 1e9:.3f} s traced",
         cost.of_calls,
         cost.of_once,
-        *([f"only a part: {window}"] if str(window) else []),
-        *result.notes(),
+        *(["totals only: no flame graph and no timeline"] if result.recording.totals else []),
     ]
-    tables = [
-        _table(name, result.table(by))
-        for name, by in (("API", "api"), ("Signature", "signature"), ("Module", "module"))
-    ]
-    if totals:
-        facts.append("totals only: no flame graph and no timeline")
-    return page(
-        title,
-        facts=facts,
-        tables=tables,
-        flame=None if totals else _flame(result.tree()),
-        timeline=None if totals else _timeline(result, window),
+
+
+def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: int = MOST_ROWS) -> Html:
+    """The split of a step, flame graph, tables, timeline: as parts of a page."""
+    totals = bool(result.recording.totals)
+    return joined(
+        (
+            None if totals else split_html(result),
+            None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
+            card("Calls", tables_html(result, most_rows=most_rows)),
+            None if totals else _timeline_card(result, window or Window()),
+        )
     )
 
 
-def _table(name: str, table: CallTable) -> PageTable:
-    details = any(row.detail for row in table)
-    several = any(row.framework not in ("", "torch") for row in table)
-    columns = [name, *(["framework"] if several else []), *(["of"] if details else []), "calls", "total ms", "self ms", "share %", "mean us", "p50 us",
-               "p95 us", "max us", "first us"]  # fmt: skip
-    rows = [
-        [row.name, *([row.framework] if several else []), *([row.detail] if details else []), row.n, _scaled(row.total_ns, 1e6), _scaled(row.self_ns, 1e6),
-         round(100 * row.share, 2), _scaled(row.mean_ns, 1e3), _scaled(row.p50_ns, 1e3), _scaled(row.p95_ns, 1e3),
-         _scaled(row.max_ns, 1e3), _scaled(row.first_ns, 1e3)]
-        for row in table.rows[:MOST_ROWS]
+def split_html(result: TraceResult) -> Html | None:
+    """How a training step splits into kinds of work; of the whole trace where there is no step."""
+    found = split_of(result)
+    if found is None:
+        return None
+    parts = [(KINDS[kind], float(ns), kind) for kind, ns in found.parts]
+    return card(
+        "Where the time of a step goes" if found.title.startswith("a training") else "Where the time goes",
+        bars_html(parts, written=span),
+        quiet=f"{found.title}: {span(found.total_ns)}",
+    )
+
+
+def tables_html(result: TraceResult, *, most_rows: int = MOST_ROWS) -> Html:
+    """The calls by API, by signature, by module."""
+    return tabs({name: table_of_calls(name, result.table(by), most_rows) for name, by in TABLES.items()})
+
+
+def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> Html:
+    """One table of calls, the most costly first."""
+    several = {row.framework for row in table} - {"", "torch"}
+    columns = [
+        Column(name), Column("framework", hidden="" if several else "same"), Column("of", hidden="empty"), Column("calls", NUMBER),
+        Column("total", DURATION), Column("self", DURATION), Column("share", SHARE, bar=True), Column("mean", DURATION), Column("p50", DURATION),
+        Column("p95", DURATION), Column("max", DURATION), Column("first", DURATION),
     ]  # fmt: skip
-    return PageTable(name, columns, rows, left_out=max(0, len(table) - MOST_ROWS))
+    rows = table.rows[:most_rows]
+    cells = [
+        [r.name, r.framework, r.detail, r.n, r.total_ns, r.self_ns, r.share, r.mean_ns, r.p50_ns, r.p95_ns, r.max_ns, r.first_ns]
+        for r in rows
+    ]  # fmt: skip
+    left_out = len(table) - len(rows)
+    if not rows:
+        return element("p", f"no call has a {name.lower()}", class_="lux-quiet")
+    notes = [f"{left_out:,} more are in the trace"] if left_out else []
+    return table_html(Table(columns, cells, notes=notes), names=[r.name for r in rows])
 
 
-def _scaled(value: float | None, scale: float) -> float | None:
-    return None if value is None else round(value / scale, 3 if scale >= 1e6 else 1)
-
-
-def _flame(tree: CallTree) -> Flame:
-    """The tree without what is too small to be seen."""
+def flame_of(result: TraceResult) -> Flame:
+    """The tree without what is too small to be seen, with the time that no call had."""
+    tree = result.tree()
     sizes = sorted((node.total_ns for _, node in tree.walk()), reverse=True)
     smallest = sizes[MOST_FLAMES] if len(sizes) > MOST_FLAMES else 0
 
     def build(node: CallTree) -> Flame:
         label = f"{node.name} ({node.path})" if node.path else node.name
-        return Flame(
-            label or "all", node.total_ns, node.n, [build(c) for c in node.children if c.total_ns > smallest]
-        )
+        inner = [build(c) for c in node.children if c.total_ns > smallest]
+        return Flame(label, node.total_ns, node.n, kind_of(node.name, node.path), inner)
 
-    return build(tree)
+    inner = [build(c) for c in tree.children if c.total_ns > smallest]
+    whole = split_of(result, step=False)
+    outside = dict(whole.parts).get(OUTSIDE, 0) if whole is not None else 0
+    if outside:
+        inner.append(Flame(KINDS[OUTSIDE], outside, 0, OUTSIDE))
+    return Flame("all", tree.total_ns + outside, tree.n, OUTSIDE, inner)
 
 
-def _timeline(result: TraceResult, window: Window) -> Timeline:
+def _timeline_card(result: TraceResult, window: Window) -> Html:
+    return card("Timeline", timeline_html(timeline_of(result, window)))
+
+
+def timeline_of(result: TraceResult, window: Window) -> Timeline:
+    """One training step as it went, or the beginning of what was chosen."""
     recording = result.recording
     events = recording.events
     at = np.flatnonzero(recording.of_program())
@@ -84,7 +150,7 @@ def _timeline(result: TraceResult, window: Window) -> Timeline:
             at = at[
                 (start >= step.start_ns) & (start < step.end_ns) & (events["process"][at] == step.process)
             ]
-            what = f"one training step of {(step.end_ns - step.start_ns) / 1e6:.3f} ms (the median of all)"
+            what = f"one training step of {span(step.end_ns - step.start_ns)} (the median of all)"
     left_out = max(0, len(at) - MOST_BARS)
     at = np.sort(at[np.argsort(events["start_ns"][at], kind="stable")][:MOST_BARS])
     zero = int(events["start_ns"][at].min()) if len(at) else 0
@@ -98,6 +164,6 @@ def _timeline(result: TraceResult, window: Window) -> Timeline:
         signature = recording.signatures[int(events["signature"][k])]
         lanes.setdefault(lane, []).append(
             Bar(words.shown, words.path or (str(signature) if signature else ""), int(events["start_ns"][k]) - zero,
-                int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]))
+                int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]), kind_of(words.name, words.path))
         )  # fmt: skip
-    return Timeline(what, lanes, left_out=left_out)
+    return Timeline(what, lanes, kinds=KINDS, left_out=left_out)

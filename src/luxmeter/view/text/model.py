@@ -6,7 +6,7 @@ import io
 import sys
 from typing import IO
 
-from luxmeter.model import ModelCost, ModuleCost, Share, shares
+from luxmeter.model import ModelComparison, ModelCost, ModuleCost, Share, shares
 from luxmeter.render import (
     AMOUNT,
     BYTES,
@@ -42,16 +42,21 @@ def model_report(
     out = stream if stream is not None else sys.stdout
     width = width or terminal_width(out)
     write_lines(summary_lines(cost), out, width=width)
+    for table in cost_tables(cost, depth=depth, memory=memory):
+        out.write("\n")
+        table.print(out, width=width)
+    write_lines(warning_lines(cost), out, width=width)
+
+
+def cost_tables(cost: ModelCost, *, depth: int = 2, memory: bool = False) -> list[Table]:
+    """Modules, where time and FLOPs part, operators; with `memory`, what training needs by optimizer."""
     tables = [_module_table(cost, depth)]
     if cost.latency is not None and (marked := [share for share in shares(cost) if share.mark]):
         tables.append(_share_table(marked))
     tables.append(_operator_table(cost))
     if memory:
         tables.append(memory_table(cost))
-    for table in tables:
-        out.write("\n")
-        table.print(out, width=width)
-    write_lines(warning_lines(cost), out, width=width)
+    return tables
 
 
 def summary_lines(cost: ModelCost) -> list[str]:
@@ -179,6 +184,15 @@ def _share_table(rows: list[Share]) -> Table:
         Column("mark"),
     ]
     return Table(columns, [[row.name, row.kind, row.time, row.flops, row.mark] for row in rows])
+
+
+def comparison_table(together: ModelComparison) -> Table:
+    """Several models' costs, each with its ratio to the first one's."""
+    rows = []
+    for line in together.lines:
+        ratios = ["" if r is None or i == 0 else f"  {r:.2f}x" for i, r in enumerate(line.ratios)]
+        rows.append([line.quantity, *(text + ratio for text, ratio in zip(line.texts, ratios, strict=True))])
+    return Table([Column(""), *map(Column, together.names)], rows)
 
 
 def memory_table(cost: ModelCost) -> Table:

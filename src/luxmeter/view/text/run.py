@@ -33,13 +33,28 @@ def write_page(
 
 
 def _head(run: Run, out: IO[str]) -> None:
+    out.write(f"{head_line(run)}\n")
+    for name, text in head_facts(run).items():
+        out.write(f"  {name:8} {text}\n")
+    if run.error:
+        out.write(
+            "  error\n" + "".join(f"    {line}\n" for line in plain(run.error).strip().splitlines()[-8:])
+        )
+
+
+def head_line(run: Run) -> str:
+    """Its id, its name and how it stands."""
     step = paused_at(run)
     paused = "" if step is None else f", paused at step {step}"
-    out.write(f"{run.id}  {one_line(run.name)}  {run.state}{paused}\n")
+    return f"{run.id}  {one_line(run.name)}  {run.state}{paused}"
+
+
+def head_facts(run: Run) -> dict[str, str]:
+    """When, how and where it was made, and what people say of it."""
     lines = [
         ("began", f"{when_text(run.created_ns)}, took {long_span(run.duration)}"),
-        ("command", _command(run)),
-        ("on", _machine(run)),
+        ("command", command_text(run)),
+        ("on", machine_text(run)),
         ("tags", one_line(" ".join(run.tags))),
         ("note", plain(run.note).replace("\n", "\n" + " " * 11)),
         ("parent", run.parent or ""),
@@ -47,16 +62,11 @@ def _head(run: Run, out: IO[str]) -> None:
         ("archived", "yes" if run.archived else ""),
         ("folder", str(run.folder)),
     ]
-    for name, text in lines:
-        if text:
-            out.write(f"  {name:8} {text}\n")
-    if run.error:
-        out.write(
-            "  error\n" + "".join(f"    {line}\n" for line in plain(run.error).strip().splitlines()[-8:])
-        )
+    return {name: text for name, text in lines if text}
 
 
-def _command(run: Run) -> str:
+def command_text(run: Run) -> str:
+    """The program with its arguments and seed."""
     command = run.command
     if command is None:
         return ""
@@ -65,7 +75,8 @@ def _command(run: Run) -> str:
     return one_line(shlex.join([*what, *command.argv[1:]])) + seed
 
 
-def _machine(run: Run) -> str:
+def machine_text(run: Run) -> str:
+    """Where it ran and with which versions."""
     # What a run says it ran on may be anything that somebody put there.
     said = [run.environment.get(part) for part in ("machine", "packages")]
     machine, packages = (part if isinstance(part, dict) else {} for part in said)
@@ -78,36 +89,46 @@ def _machine(run: Run) -> str:
 
 
 def _metrics(run: Run, out: IO[str], *, width: int, system: bool, ranks: bool) -> None:
+    table = metrics_table(run, room=max(10, min(40, width - 70)), system=system, ranks=ranks)
+    if table.rows:
+        out.write("\n")
+        table.print(out)
+    else:
+        out.write("".join(f"{note}\n" for note in table.notes))
+
+
+METRIC_COLUMNS = (
+    Column("metric"),
+    Column("n", NUMBER),
+    Column("step", NUMBER),
+    Column("last", NUMBER),
+    Column("min", NUMBER),
+    Column("max", NUMBER),
+    Column("curve"),
+)
+
+
+def metrics_table(run: Run, *, room: int, system: bool = False, ranks: bool = False) -> Table:
+    """Its metrics, each with its curve in `room` letters."""
     metrics, others = run.metrics, run.ranks
     if ranks:
         for rank in others:
             metrics |= {f"{key}@rank{rank}": told for key, told in run.metrics_of(rank).items()}
     shown = [key for key in metrics if system or not key.startswith(records.SYSTEM)]
-    if shown:
-        out.write("\n")
-        room = max(10, min(40, width - 70))
-        columns = [
-            Column("metric"),
-            Column("n", NUMBER),
-            Column("step", NUMBER),
-            Column("last", NUMBER),
-            Column("min", NUMBER),
-            Column("max", NUMBER),
-            Column("curve"),
-        ]
-        rows: list[Sequence[object]] = []
-        for key in shown:
-            m = metrics[key]
-            curve = sparkline(run.metric(key).values.tolist(), room)
-            values = [value_text(m[k]) for k in ("last", "min", "max")]
-            rows.append([key, m["n"], m["last_step"], *values, curve])
-        Table(columns, rows).print(out)
+    rows: list[Sequence[object]] = []
+    for key in shown:
+        m = metrics[key]
+        curve = sparkline(run.metric(key).values.tolist(), room)
+        values = [value_text(m[k]) for k in ("last", "min", "max")]
+        rows.append([key, m["n"], m["last_step"], *values, curve])
+    notes = []
     hidden = len(metrics) - len(shown)
     if hidden:
-        out.write(f"and {hidden} of the machine: --system shows them\n")
+        notes.append(f"and {hidden} of the machine: --system shows them")
     if others and not ranks:
         who = f"rank {others[0]}" if len(others) == 1 else f"{len(others)} other ranks"
-        out.write(f"and what {who} logged: --ranks shows it\n")
+        notes.append(f"and what {who} logged: --ranks shows it")
+    return Table(METRIC_COLUMNS, rows, notes=notes)
 
 
 def _results(run: Run, out: IO[str]) -> None:

@@ -51,11 +51,16 @@ def _section(out: IO[str], title: str, changes: Sequence[Change], *, most: int |
         out.write(f"\n{title}: the same\n")
         return
     out.write(f"\n{title}\n")
+    changes_table(changes, most=most).print(out)
+
+
+def changes_table(changes: Sequence[Change], *, most: int | None = None) -> Table:
+    """What differs, in A and in B."""
     shown = changes if most is None else changes[:most]
     rows = [[f"  {c.name}", *told_apart(c.a, c.b, _value_text)] for c in shown]
-    Table([Column(""), Column("A"), Column("B")], rows).print(out)
-    if len(shown) < len(changes):
-        out.write(f"  ... and {len(changes) - len(shown)} more (--full)\n")
+    rest = len(changes) - len(shown)
+    notes = [f"  ... and {rest} more (--full)"] if rest else []
+    return Table([Column(""), Column("A"), Column("B")], rows, notes=notes)
 
 
 def _write_code(diff: RunDiff, out: IO[str], *, full: bool) -> None:
@@ -77,11 +82,17 @@ def _write_code(diff: RunDiff, out: IO[str], *, full: bool) -> None:
 
 
 def _write_metrics(diff: RunDiff, out: IO[str], *, system: bool) -> None:
-    shown = [m for m in diff.metrics if system or not m.key.startswith(records.SYSTEM)]
-    if not shown:
+    table = metric_changes(diff, system=system)
+    if not table.rows:
         out.write("\nmetrics: none\n")
         return
     out.write("\nmetrics, last values\n")
+    table.print(out)
+
+
+def metric_changes(diff: RunDiff, *, system: bool = False) -> Table:
+    """Every metric in A and in B."""
+    shown = [m for m in diff.metrics if system or not m.key.startswith(records.SYSTEM)]
     columns = [
         Column(""),
         Column("A", NUMBER),
@@ -95,20 +106,27 @@ def _write_metrics(diff: RunDiff, out: IO[str], *, system: bool) -> None:
     for m in shown:
         best = [f"{b[0]:.4g} .. {b[1]:.4g}" if b else None for b in (m.a_best, m.b_best)]
         rows.append([f"  {m.key}", value_text(m.a), value_text(m.b), m.difference, m.relative, *best])
-    Table(columns, rows).print(out)
+    return Table(columns, rows)
 
 
 def _write_explanation(why: Explanation, out: IO[str], *, full: bool) -> None:
     out.write(f"\nwhy {one_line(why.metric)} differs\n" if why.differs else "\nwhy\n")
     out.write(f"  {one_line(why.conclusion)}\n")
     out.write(f"  chance: {one_line(why.chance.words)}\n")
+    table = candidates_table(why, full=full)
+    if table.rows:
+        table.print(out)
+    else:
+        out.write("".join(f"{note}\n" for note in table.notes))
+
+
+def candidates_table(why: Explanation, *, full: bool = False) -> Table:
+    """What may have made the difference, the most plausible first."""
     shown = [c for c in why.candidates if full or c.weight > CANNOT]
-    if shown:
-        rows = [[f"  {place}.", c.kind, c.what, c.evidence or c.why] for place, c in enumerate(shown, 1)]
-        Table([Column(""), Column("kind"), Column("what differs"), Column("because")], rows).print(out)
+    rows = [[f"  {place}.", c.kind, c.what, c.evidence or c.why] for place, c in enumerate(shown, 1)]
     hidden = len(why.candidates) - len(shown)
-    if hidden:
-        out.write(f"  and {hidden} that can hardly matter (--full)\n")
+    notes = [f"  and {hidden} that can hardly matter (--full)"] if hidden else []
+    return Table([Column(""), Column("kind"), Column("what differs"), Column("because")], rows, notes=notes)
 
 
 def _change(change: Change) -> dict[str, Any]:

@@ -61,16 +61,20 @@ def heading(field: Field) -> str:
 
 def print_rows(rows: Sequence[RunRow], columns: Sequence[str]) -> list[str]:
     """Print a table that fits the terminal; returns the columns that found no room."""
+    return rows_table(rows, columns, most=40 if sys.stdout.isatty() else None).print()
+
+
+def rows_table(rows: Sequence[RunRow], columns: Sequence[str], *, most: int | None = None) -> Table:
+    """Runs under these columns; texts longer than `most` are cut."""
     fields = [parse_field("tag" if c == "tags" else c) for c in columns]
-    on_screen = sys.stdout.isatty()
     typed = [
         Column(
             heading(field), NUMBER if field.kind in ("metric", "duration") else TEXT, one_line=True,
-            most=40 if on_screen else None, goes=_GOES.get(field.kind, 0) - place / 1000,
+            most=most, goes=_GOES.get(field.kind, 0) - place / 1000,
         )
         for place, field in enumerate(fields)
     ]  # fmt: skip
-    return Table(typed, [row_cells(row, fields) for row in rows]).print()
+    return Table(typed, [row_cells(row, fields) for row in rows])
 
 
 # What tells least goes first where the terminal is narrow; of one kind the last column.

@@ -1,0 +1,355 @@
+"""Values as HTML: tables, trees, charts and graphs that are read without script; view/web adds sorting, zoom and the rest.
+
+Text is escaped unless it is `Html`. No element has a style of its own: what is a number becomes a class (`lux-p37`), so that
+a page may forbid inline styles. The data of a component lies beside it in a block that no text can end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from luxmeter.render.curves import COLOURS, Axis, Chart, Floats, Line, Parallel
+from luxmeter.render.svg import chart_svg
+from luxmeter.render.table import TEXT, Column, Table
+
+_DEEPEST = 40
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def element(tag: str, *children: str | None, **attributes: str | int | bool | None) -> Html:
+    """`<tag attributes>children</tag>`; an attribute `class_`, `data_name` is written class, data-name; None and False are left out."""
+    said = "".join(
+        f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
+        for name, value in attributes.items()
+        if value is not None and value is not False
+    )
+    return Html(f"<{tag}{said}>{joined(children)}</{tag}>")
+
+
+def joined(children: Iterable[str | None]) -> Html:
+    """One after the other, each escaped unless it is HTML."""
+    return Html("".join(c if isinstance(c, Html) else escape(c) for c in children if c is not None))
+
+
+def data_block(value: Any) -> Html:
+    """JSON that no text in it can end."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Html(f'<script type="application/json">{text.replace("<", chr(92) + "u003c")}</script>')
+
+
+def component(kind: str, data: Any, *before: str, class_: str = "", **attributes: str | int | None) -> Html:
+    """A box that the script makes a graph of."""
+    return element("div", *before, data_block(data), class_=class_ or None, data_lux=kind, **attributes)
+
+
+def card(title: str, *children: str | None, id_: str | None = None, quiet: str = "") -> Html:
+    """A titled part of a page."""
+    head = element("h2", title, *([Html(" "), element("small", quiet, class_="lux-quiet")] if quiet else []))
+    return element("section", head, *children, class_="lux-card", id_=id_, aria_label=title)
+
+
+def tabs(parts: Mapping[str, str]) -> Html:
+    """Parts that are shown one at a time, or without script one below the other."""
+    made = [
+        element("section", element("h3", name), part, data_tab=name, aria_label=name)
+        for name, part in parts.items()
+    ]
+    return element("div", *made, data_lux="tabs")
+
+
+def pairs(values: Mapping[str, str | None]) -> Html:
+    """Names and what they are."""
+    made = [joined((element("dt", name), element("dd", value))) for name, value in values.items() if value]
+    return element("dl", *made, class_="lux-pairs")
+
+
+def table_html(
+    table: Table,
+    *,
+    names: Sequence[str] = (),
+    links: Callable[[int, int, str], str | None] | None = None,
+    server: bool = False,
+) -> Html:
+    """The table. `names`: what each row is called by the graphs beside it. `links(row, column, text)`: where a cell leads."""
+    columns = [(i, table.columns[i]) for i in table.shown]
+    rows = [
+        element(
+            "tr",
+            *(_cell(column, row[i], links(number, i, column.text(row[i])) if links else None) for i, column in columns),
+            data_name=names[number] if names else None,
+        )
+        for number, row in enumerate(table.rows)
+    ]  # fmt: skip
+    grid = _grid([column for _, column in columns], rows, table.title)
+    notes = [element("p", note, class_="lux-quiet") for note in table.notes]
+    return element(
+        "div", element("div", grid, class_="lux-scroll"), *notes, class_="lux-table", data_lux="table", data_server=server
+    )  # fmt: skip
+
+
+def tree_html(
+    columns: Sequence[Column], rows: Sequence[Sequence[Any]], depths: Sequence[int], *, names: Sequence[str] = (), open_to: int = 2
+) -> Html:  # fmt: skip
+    """Rows below rows, by depth; the first column folds."""
+    made = []
+    for number, (row, depth) in enumerate(zip(rows, depths, strict=True)):
+        cells = [_cell(column, value, None) for column, value in zip(columns, row, strict=True)]
+        made.append(
+            element(
+                "tr", *cells, class_=f"lux-i{min(depth, _DEEPEST)}", data_depth=depth, data_name=names[number] if names else None
+            )
+        )  # fmt: skip
+    grid = _grid(columns, made, "")
+    return element(
+        "div",
+        element("div", grid, class_="lux-scroll"),
+        class_="lux-tree",
+        data_lux="tree",
+        data_open=open_to,
+    )
+
+
+def _grid(columns: Sequence[Column], rows: Iterable[str], caption: str) -> Html:
+    heads = [element("th", c.name, scope="col", class_=None if c.kind is TEXT else "n") for c in columns]
+    return element(
+        "table",
+        element("caption", caption) if caption else None,
+        element("thead", element("tr", *heads)),
+        element("tbody", *rows),
+    )
+
+
+def _cell(column: Column, value: Any, link: str | None) -> Html:
+    text = column.text(value)
+    shown: str = element("a", text, href=link) if link else text
+    if column.kind is TEXT or isinstance(value, str):
+        whole = str(value) if isinstance(value, str) and len(value) > 40 else None
+        return element("td", shown, class_="w" if column.kind is TEXT else "n", title=whole)
+    if value is None:
+        return element("td", shown, class_="n", data_v="")
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    if column.bar and is_number:
+        part = round(100 * min(1.0, max(0.0, float(value))))
+        return element("td", shown, class_=f"n lux-share lux-p{part}", data_v=f"{value:.6g}")
+    return element("td", shown, class_="n", data_v=f"{float(value):.9g}" if is_number else "")
+
+
+def chart_html(
+    chart: Chart, *, smoothing: float = 0.0, keys: Sequence[str] = (), marks: bool = False
+) -> Html:
+    """Curves. Without script the same as a picture. `keys`: by what a running training's points find their line."""
+    data = {
+        "title": chart.title,
+        "x": chart.x_label,
+        "logX": chart.log_x,
+        "logY": chart.log_y,
+        "note": chart.note,
+        "marks": marks or chart.marks,
+        "smoothing": smoothing,
+        "lines": [_line(line) | ({"key": keys[i]} if keys else {}) for i, line in enumerate(chart.lines)],
+    }
+    said = element("figcaption", element("b", chart.title), element("span", chart.note, class_="lux-quiet"))
+    names = [
+        element("li", element("i", class_=f"lux-c{i % len(COLOURS)}"), line.name)
+        for i, line in enumerate(chart.lines)
+    ]
+    legend = element("ul", *names, class_="lux-legend")
+    return element(
+        "figure", said, data_block(data), Html(chart_svg(chart)), legend, class_="lux-chart", data_lux="chart", data_key=chart.title
+    )  # fmt: skip
+
+
+def charts_html(
+    charts: Sequence[Chart],
+    *,
+    smoothing: float = 0.0,
+    keys: Sequence[Sequence[str]] = (),
+    controls: bool = True,
+) -> Html:
+    """Charts beside each other; with `controls`, what all of a page share above them."""
+    above = element("div", class_="lux-bar", data_lux="chartControls", data_smoothing=f"{smoothing:g}")
+    made = [
+        element(
+            "div", chart_html(chart, smoothing=smoothing, keys=keys[i] if keys else ()), class_="lux-card"
+        )
+        for i, chart in enumerate(charts)
+    ]
+    return joined((above if charts and controls else None, element("div", *made, class_="lux-two")))
+
+
+def parallel_html(parallel: Parallel) -> Html:
+    """Parallel coordinates; without script a table."""
+    data = {
+        "title": parallel.title,
+        "names": list(parallel.names),
+        "axes": [_axis(axis) for axis in parallel.axes],
+    }
+    columns = [Column("run"), *(Column(axis.name) for axis in parallel.axes)]
+    rows = [[name, *(axis.values[i] for axis in parallel.axes)] for i, name in enumerate(parallel.names)]
+    table = element("details", element("summary", "the values"), table_html(Table(columns, rows)))
+    return joined((component("parallel", data), table))
+
+
+@dataclass(frozen=True)
+class Flame:
+    """A node of a flame graph. `kind` is the number of one of the graph's kinds, and its colour."""
+
+    name: str
+    value_ns: int
+    n: int = 1
+    kind: int = 0
+    children: Sequence[Flame] = field(default_factory=list)
+
+
+def flame_html(root: Flame, kinds: Sequence[str]) -> Html:
+    """Who called what, width is time."""
+    return component("flame", {"root": _flame(root), "kinds": list(kinds)})
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One span of time in a lane, or `n` calls that are drawn as one."""
+
+    name: str
+    detail: str
+    start_ns: int
+    duration_ns: int
+    depth: int
+    kind: int = 0
+    n: int = 1
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Spans of time, in lanes."""
+
+    title: str
+    lanes: Mapping[str, Sequence[Bar]]
+    kinds: Sequence[str] = ()
+    left_out: int = 0
+    start_ns: int | None = None
+    end_ns: int | None = None
+
+    def data(self) -> dict[str, Any]:
+        """As view/web/timeline.js takes it: texts once, by number."""
+        words: dict[str, int] = {"": 0}
+
+        def number(word: str) -> int:
+            return words.setdefault(word, len(words))
+
+        lanes = [
+            {
+                "name": name,
+                "depths": 1 + max((b.depth for b in bars), default=0),
+                "bars": [[number(b.name), number(b.detail), b.start_ns, b.duration_ns, b.depth, b.kind, b.n] for b in bars],
+            }
+            for name, bars in self.lanes.items()
+        ]  # fmt: skip
+        every = [b for bars in self.lanes.values() for b in bars]
+        start = min((b.start_ns for b in every), default=0) if self.start_ns is None else self.start_ns
+        end = (
+            max((b.start_ns + b.duration_ns for b in every), default=1)
+            if self.end_ns is None
+            else self.end_ns
+        )
+        return {"title": self.title, "start": start, "end": end, "lanes": lanes, "words": list(words), "kinds": list(self.kinds),
+                "leftOut": self.left_out}  # fmt: skip
+
+
+def timeline_html(timeline: Timeline, *, source: str = "") -> Html:
+    """Calls as they went. `source`: where a server gives the part that is looked at."""
+    return component("timeline", timeline.data() | ({"src": source} if source else {}))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a treemap: what it is worth by each measure, and what is in it."""
+
+    name: str
+    path: str
+    values: Sequence[float]
+    kind: int = 0
+    children: Sequence[Part] = field(default_factory=list)
+
+
+def treemap_html(root: Part, measures: Mapping[str, str], kinds: Sequence[str]) -> Html:
+    """Areas of a whole. `measures`: name -> how its values are written (duration, bytes, amount, number)."""
+    data = {
+        "root": _part(root),
+        "measures": [{"name": n, "kind": k} for n, k in measures.items()],
+        "kinds": list(kinds),
+    }
+    return component("treemap", data)
+
+
+def bars_html(parts: Sequence[tuple[str, float, int]], *, written: Callable[[float], str]) -> Html:
+    """One bar in parts, with a legend that says how much each is: (name, value, kind)."""
+    whole = sum(value for _, value, _ in parts) or 1.0
+    rects, left = [], 0.0
+    for name, value, kind in parts:
+        wide = 1000 * value / whole
+        title = element("title", f"{name}: {written(value)}, {value / whole:.1%}")
+        rects.append(
+            element("rect", title, x=f"{left:.2f}", width=f"{wide:.2f}", height=30, class_=f"lux-k{kind}")
+        )
+        left += wide
+    svg = element(
+        "svg", *rects, viewBox="0 0 1000 30", preserveAspectRatio="none", class_="lux-split", role="img", aria_label="; ".join(f"{n} {v / whole:.1%}" for n, v, _ in parts),
+    )  # fmt: skip
+    legend = [
+        element("li", element("i", class_=f"lux-k{kind}"), f"{name} {written(value)}, {value / whole:.1%}")
+        for name, value, kind in parts
+    ]
+    return joined((svg, element("ul", *legend, class_="lux-legend")))
+
+
+def number_classes() -> str:
+    """The styles of classes that stand for numbers: shares, depths, the colours of lines."""
+    parts = [f".lux-p{i}{{--lux-part:{i}%}}" for i in range(101)]
+    parts += [f".lux-i{i}{{--lux-depth:{i}}}" for i in range(_DEEPEST + 1)]
+    parts += [
+        f".lux-c{i}{{background:{c}}}.lux-svg .lux-s{i}{{stroke:{c}}}.lux-svg .band.lux-s{i},.lux-svg .dot.lux-s{i}{{fill:{c}}}"
+        for i, c in enumerate(COLOURS)
+    ]
+    return "".join(parts)
+
+
+def _flame(node: Flame) -> list[Any]:
+    return [node.name, node.value_ns, node.n, node.kind, [_flame(child) for child in node.children]]
+
+
+def _part(part: Part) -> dict[str, Any]:
+    values = [float(v) for v in part.values]
+    return {"name": part.name, "path": part.path, "kind": part.kind, "values": values, "children": [_part(c) for c in part.children]}  # fmt: skip
+
+
+def _line(line: Line) -> dict[str, Any]:
+    more = {
+        name: None if (v := getattr(line, name)) is None else numbers(v) for name in ("raw", "low", "high")
+    }
+    return {"name": line.name, "n": line.n, "x": numbers(line.x), "y": numbers(line.y), **more}
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    numeric = axis.is_numeric
+    values = [None if v is None else (_number(float(v)) if numeric else str(v)) for v in axis.values]
+    return {"name": axis.name, "log": axis.log, "numeric": numeric, "values": values}
+
+
+def numbers(values: Floats) -> list[float | None]:
+    """For JSON: seven digits, and None for what is not finite."""
+    return [_number(float(value)) for value in values]
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.7g}") if math.isfinite(value) else None

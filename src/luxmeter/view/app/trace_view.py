@@ -1,0 +1,131 @@
+"""A trace that is looked at part by part: read once, and of any window at most a few thousand bars, however many calls there are."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from luxmeter.calls import KINDS, TraceResult, kind_of, load_trace
+from luxmeter.render import Bar, Timeline, span
+
+_MOST_TRACES = 4
+_FEW = 1500  # calls of a lane that are drawn one by one
+
+
+class TraceViews:
+    """The last traces that were looked at."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._views: OrderedDict[tuple[str, int], TraceView] = OrderedDict()
+
+    def of(self, folder: Path) -> TraceView:
+        """The view of a trace; read anew if it has grown."""
+        key = (str(folder), max((p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()), default=0))
+        with self._lock:
+            found = self._views.get(key)
+            if found is None:
+                for old in [k for k in self._views if k[0] == key[0]]:
+                    del self._views[old]
+                found = self._views[key] = TraceView(load_trace(folder))
+            self._views.move_to_end(key)
+            while len(self._views) > _MOST_TRACES:
+                self._views.popitem(last=False)
+            return found
+
+
+class TraceView:
+    """One trace, its calls in lanes by their start."""
+
+    def __init__(self, result: TraceResult) -> None:
+        self.result = result
+        self._parts: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def once(self, name: str, make: Any) -> Any:
+        """What is made of it, made once."""
+        with self._lock:
+            if name not in self._parts:
+                self._parts[name] = make(self.result)
+            return self._parts[name]
+
+    def timeline(self, start: int | None = None, end: int | None = None, width: int = 1200) -> Timeline:
+        """The calls between two moments (nanoseconds after the first), for so many pixels."""
+        lanes, zero, last = self.once("lanes", _lanes)
+        a, b = (0 if start is None else max(0, start)), (last if end is None else min(last, end))
+        b = max(b, a + 1)
+        drawn = {name: _bars(self.result, lane, zero, a, b, max(100, min(width, 4000))) for name, lane in lanes.items()}  # fmt: skip
+        title = f"{self.result.recording.n:,} calls in {span(last)}"
+        return Timeline(title, drawn, kinds=KINDS, start_ns=0, end_ns=last)
+
+
+def _lanes(result: TraceResult) -> tuple[dict[str, dict[str, Any]], int, int]:
+    recording = result.recording
+    events = recording.events
+    mine = np.flatnonzero(recording.of_program())
+    if not len(mine):
+        return {}, 0, 1
+    start = events["start_ns"][mine]
+    zero = int(start.min())
+    length = (events["duration_ns"] + events["own_ns"])[mine]
+    codes = events["process"][mine].astype(np.int64) << 32 | events["thread"][mine].astype(np.int64)
+    called = recording.process_names() if len(recording.processes) > 1 else []
+    lanes = {}
+    for code in np.unique(codes).tolist():
+        at = np.flatnonzero(codes == code)
+        at = at[np.argsort(start[at], kind="stable")]
+        process = code >> 32
+        name = recording.processes[process].threads.get(code & 0xFFFFFFFF, "?")
+        name += f" ({called[process]})" if called else ""
+        columns = {
+            "start": start[at] - zero,
+            "length": length[at],
+            "depth": events["depth"][mine][at].astype(np.int64),
+            "callable": events["callable"][mine][at],
+            "signature": events["signature"][mine][at],
+        }
+        columns["longest"] = columns["length"].max(initial=0)
+        lanes[name] = columns
+    return lanes, zero, int((start + length).max() - zero)
+
+
+def _bars(result: TraceResult, lane: dict[str, Any], zero: int, a: int, b: int, width: int) -> list[Bar]:
+    start = lane["start"]
+    # A call that began before the window may still be going on: none is longer than the longest.
+    first, last = np.searchsorted(start, a - lane["longest"]), np.searchsorted(start, b, side="right")
+    at = np.arange(first, last)
+    at = at[start[at] + lane["length"][at] >= a]
+    depth = lane["depth"]
+    if len(at) <= _FEW:
+        return [_bar(result, lane, k) for k in at.tolist()]
+    pixel = max(1, (b - a) // width)
+    wide = lane["length"][at] >= pixel
+    bars = [_bar(result, lane, k) for k in at[wide].tolist()]
+    thin = at[~wide]
+    code = depth[thin] * (width + 2) + np.clip((start[thin] - a) // pixel, 0, width + 1)
+    order = np.lexsort((lane["length"][thin], code))
+    code, thin = code[order], thin[order]
+    edges = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
+    ends = np.r_[edges[1:], len(code)]
+    firsts = np.minimum.reduceat(start[thin], edges) if len(edges) else edges
+    sums = np.add.reduceat(lane["length"][thin], edges) if len(edges) else edges
+    for k, n, begin, total in zip(
+        thin[ends - 1].tolist(), (ends - edges).tolist(), firsts.tolist(), sums.tolist(), strict=True
+    ):
+        one = _bar(result, lane, k)
+        bars.append(Bar(one.name, one.detail, begin, min(max(total, 1), pixel), one.depth, one.kind, n))
+    return bars
+
+
+def _bar(result: TraceResult, lane: dict[str, Any], k: int) -> Bar:
+    recording = result.recording
+    words = recording.callables[int(lane["callable"][k])]
+    signature = recording.signatures[int(lane["signature"][k])]
+    detail = words.path or (str(signature) if signature else "")
+    return Bar(
+        words.shown, detail, int(lane["start"][k]), int(lane["length"][k]), int(lane["depth"][k]), kind_of(words.name, words.path)
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+// What the components compute, without a page. Run by tools/check_web.py.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+globalThis.document = { querySelectorAll: () => [], addEventListener() {}, createElementNS() {} };
+const web = "../../../src/luxmeter/view/web";
+const { amount, duration, number, scale, share, shortName, size, ticks } = await import(`${web}/format.js`);
+const { hasWords, inOrder } = await import(`${web}/table.js`);
+const { barsOf, namesOf } = await import(`${web}/flame.js`);
+const { zoomed } = await import(`${web}/timeline.js`);
+const { smoothed, thinned } = await import(`${web}/curves.js`);
+const { squarified } = await import(`${web}/treemap.js`);
+
+test("numbers are written as Python writes them", () => {
+  assert.deepEqual([950, 1234567, 2.5e9].map(duration), ["950 ns", "1.23 ms", "2.50 s"]);
+  assert.deepEqual([amount(4089184256), size(102228128), share(0.1234)], ["4.09 G", "97.5 MiB", "12.3%"]);
+  assert.deepEqual([null, 0, 0.00001, 1234567, 0.25].map(number), ["-", "0", "1.00e-5", "1.23e+6", "0.25"]);
+  assert.equal(shortName("pack.age.Net (a.b)"), "Net (a.b)");
+  assert.equal(shortName("torch.nn.Linear"), "torch.nn.Linear");
+});
+
+test("axes have round marks, and scales lead back", () => {
+  assert.deepEqual(ticks(0, 10, false), [0, 2, 4, 6, 8, 10]);
+  assert.deepEqual(ticks(1, 1000, true), [1, 10, 100, 1000].flatMap((v) => (v < 1000 ? [v, 3 * v] : [v])));
+  for (const log of [false, true]) {
+    const place = scale(1, 100, 0, 500, log);
+    assert.ok(Math.abs(place.back(place.at(42)) - 42) < 1e-9);
+  }
+});
+
+test("rows are sorted with what is missing last, in both directions", () => {
+  const sorted = (/** @type {any[]} */ values, /** @type {boolean} */ down) => [...values].sort((a, b) => inOrder(a, b, down));
+  assert.deepEqual(sorted([3, null, 10, 2], true), [10, 3, 2, null]);
+  assert.deepEqual(sorted([3, null, 10, 2], false), [2, 3, 10, null]);
+  assert.deepEqual(sorted(["op10", "op9", null], false), ["op9", "op10", null]);
+  assert.ok(hasWords("torch.add f32", ["add", "-mul"]) && !hasWords("torch.mul", ["-mul"]));
+});
+
+test("a flame graph leaves out what cannot be seen, and children never leave their parent", () => {
+  const bars = barsOf(["all", 1e6, 3, 0, [["a (m.x)", 6e5, 1, 0, [["b", 6e5, 1, 1, []]]], ["tiny", 1, 1, 1, []]]]);
+  assert.deepEqual(bars.map((bar) => [bar.node[0], bar.depth]), [["all", 0], ["a (m.x)", 1], ["b", 2]]);
+  assert.equal(bars[2].width, 60);
+  assert.deepEqual(namesOf("a (m.x)"), ["a", "m.x"]);
+});
+
+test("a zoom stays inside the whole and no narrower than a microsecond", () => {
+  assert.deepEqual(zoomed([0, 1e6], 2, 5e5, [0, 1e6]), [0, 1e6]);
+  assert.deepEqual(zoomed([0, 1e6], 0.5, 0, [0, 1e6]), [0, 5e5]);
+  const [start, end] = zoomed([0, 2000], 0.001, 1000, [0, 1e6]);
+  assert.equal(end - start, 1000);
+});
+
+test("a curve keeps its peaks, and gaps stay gaps", () => {
+  const n = 100000, y = Array.from({ length: n }, (_, i) => (i === 54321 ? 99 : i === 777 ? -99 : Math.sin(i)));
+  const line = { name: "a", n: 1, x: y.map((_, i) => i), y };
+  thinned(line, 1000);
+  assert.ok(line.x.length <= 1001 && Math.max(...line.y) === 99 && Math.min(...line.y) === -99);
+  assert.deepEqual(line.x, [...line.x].sort((a, b) => a - b));
+  assert.deepEqual(smoothed([1, null, 3], 0.5), [1, null, (0.5 * 0.5 + 0.5 * 3) / 0.75]);
+});
+
+test("a treemap fills its box, each area as large as its value", () => {
+  const sizes = [6, 6, 4, 3, 2, 2, 1], boxes = squarified(sizes, { x: 0, y: 0, w: 600, h: 400 });
+  assert.equal(boxes.length, 7);
+  boxes.forEach((box, i) => assert.ok(Math.abs(box.w * box.h - sizes[i] * 1e4) < 1e-6));
+  assert.ok(boxes.every((box) => box.x >= -1e-9 && box.y >= -1e-9 && box.x + box.w <= 600.000001 && box.y + box.h <= 400.000001));
+  assert.deepEqual(squarified([], { x: 0, y: 0, w: 1, h: 1 }), []);
+});

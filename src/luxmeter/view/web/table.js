@@ -3,7 +3,7 @@
 import { choose, make, onChoose, onPress } from "./dom.js";
 import { count } from "./format.js";
 
-const FEW = 15; // rows that need no filter
+const FEW = 12; // rows that need no filter
 
 /**
  * What a cell is sorted by: its raw number where there is one, else its text. Nothing comes last.

@@ -5,6 +5,24 @@ import { count } from "./format.js";
 
 const FEW = 12; // rows that need no filter
 
+/** @type {Record<string, number>} */
+const UNITS = {
+  "": 1, "%": 0.01, x: 1, ns: 1e-9, us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, d: 86400,
+  B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40, K: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18,
+};
+
+/**
+ * The amount that a text says: `0.25`, `1,024`, `97.5 MiB`, `1 h 6 min`, the mean of `0.86 ± 0.05`; null if it is none.
+ * @param {string} text
+ */
+export function amountIn(text) {
+  const said = text.replace(/ ±.*$/, "").replaceAll(",", "");
+  if (!/^[+-]?\d[\d.]*(e[+-]?\d+)?( ?[A-Za-z%]+( \d+ [a-z]+)*)?$/.test(said)) return null;
+  let sum = 0;
+  for (const [, value, unit] of said.matchAll(/([+-]?\d[\d.]*(?:e[+-]?\d+)?) ?([A-Za-z%]*)/g)) sum += Number(value) * (UNITS[unit ?? ""] ?? NaN);
+  return Number.isFinite(sum) ? sum : null;
+}
+
 /**
  * What a cell is sorted by: its raw number where there is one, else its text. Nothing comes last.
  * @param {HTMLTableCellElement | undefined} cell
@@ -15,7 +33,7 @@ export function sortValue(cell) {
   const raw = cell.dataset.v;
   if (raw !== undefined) return raw === "" ? null : Number(raw);
   const text = (cell.textContent ?? "").trim();
-  return text === "" || text === "-" ? null : text;
+  return text === "" || text === "-" ? null : amountIn(text) ?? text;
 }
 
 /**
@@ -28,7 +46,8 @@ export function inOrder(a, b, down) {
   if (a === null || Number.isNaN(a)) return 1;
   if (b === null || Number.isNaN(b)) return -1;
   if (typeof a === "string" && typeof b === "string") return (down ? -1 : 1) * a.localeCompare(b, "en", { numeric: true });
-  return (down ? -1 : 1) * (a < b ? -1 : 1);
+  const before = typeof a === typeof b ? a < b : typeof a === "number"; // numbers before words
+  return (down ? -1 : 1) * (before ? -1 : 1);
 }
 
 /**

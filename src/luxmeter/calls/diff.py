@@ -244,6 +244,8 @@ _TOUCHES = {
     "strides": "what a call cost to record, and names by signature",
     "max_signatures": "names by signature",
     "facts": "what the first call of a signature cost to record",
+    "lines": "what a call cost to record, and names by line and function",
+    "lines_in": "names by line and function",
     "lossless": "whether the program waited for the recorder",
     "core": "what a call cost to record",
 }

@@ -25,6 +25,7 @@ from luxmeter.calls.frameworks import NAMES
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
 from luxmeter.calls.patching import patcher
 from luxmeter.calls.result import TraceResult
+from luxmeter.calls.sites import Sources, UserCode
 from luxmeter.calls.stragglers import Stragglers
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
@@ -173,7 +174,8 @@ class Trace:
             check_trace_output(str(path), totals=options.totals)
         self._core, _ = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
-        self._names = Names(arguments, describer(options.framework, facts=options.facts))
+        user_code = UserCode(tuple(options.lines_in)) if options.lines else None
+        self._names = Names(arguments, describer(options.framework, facts=options.facts), user_code)
         computing = options.device or device.current_device(options.framework or "")
         hooks = arguments.hooks()
         modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
@@ -187,6 +189,7 @@ class Trace:
             on_thread=self._on_thread,
             on_chunk=self._on_chunk,
             sync=computing.synchronize if options.sync else None,
+            is_mine=user_code,
             **modes,
             **hooks,
         )
@@ -203,7 +206,7 @@ class Trace:
                 waits=options.sync,
                 run_worker=run_worker,
             )
-        self._cost = cost.measure(self._core, hooks=hooks, **modes)
+        self._cost = cost.measure(self._core, hooks=hooks, lines=options.lines, **modes)
         own = ranks.own_rank()
         if self._token is None:
             self.folder, self._owns_folder = layout.make(options, own)
@@ -211,7 +214,7 @@ class Trace:
         else:
             self.folder = Path(self._token.folder)
             layout.hold(self.folder)
-        self._names.token = self._token
+        self._names.token, self._names.sources = self._token, Sources(self.folder)
         self._open_spill().start()
 
     def _open_spill(self) -> Spill:

@@ -355,7 +355,7 @@ def _values(trace: TraceResult, by: str) -> tuple[dict[str, Values], dict[str, i
     counted: dict[str, int] = {}
     called = dict(zip(*(found.tolist() for found in np.unique(key[keep], return_counts=True)), strict=True))
     for number in np.unique(chosen).tolist():
-        said, detail, _ = name(number >> 32, number & 0xFFFFFFFF, 0, 0)
+        said, detail, _ = name(number >> 32, number & 0xFFFFFFFF, 0, 0, 0)
         full = f"{said}({detail})" if by == "signature" else said
         groups.setdefault(full, []).append(np.flatnonzero(chosen == number))
         counted[full] = counted.get(full, 0) + called[number]

@@ -26,6 +26,7 @@ from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
 from luxmeter.calls.patching import patcher
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.sites import Sources, UserCode
+from luxmeter.calls.source import AnnotatedSource
 from luxmeter.calls.stragglers import Stragglers
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
@@ -373,8 +374,12 @@ class Trace:
         return self._result
 
     def table(self, by: str = "api", **how: Any) -> CallTable:
-        """Statistics by "api", "signature", "module", "section", "thread" or "rank"; see TraceResult.table."""
+        """Statistics by "api", "signature", "line", "function", "module", "section", "thread" or "rank"; see TraceResult.table."""
         return self.result.table(by, **how)
+
+    def source(self, *, rank: int | None = None) -> AnnotatedSource:
+        """Your files as they were, with what the calls of each line cost."""
+        return self.result.source(rank=rank)
 
     def tree(self, *, rank: int | None = None) -> CallTree:
         """Who called what: totals for each path of calls; of all ranks, or of one."""

@@ -16,6 +16,7 @@ from luxmeter.calls.cost import CostReport
 from luxmeter.calls.processes import not_joined
 from luxmeter.calls.reader import Numbers, Recording, read_recording
 from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureNames
+from luxmeter.calls.sites import read_source
 from luxmeter.calls.source import AnnotatedSource, annotate
 from luxmeter.calls.stragglers import Stragglers, find_stragglers
 from luxmeter.calls.table import CallTable, make_table
@@ -109,7 +110,11 @@ class TraceResult:
     def source(self, *, rank: int | None = None) -> AnnotatedSource:
         """Your files as they were, with what the calls of each line cost; of all ranks, or of one."""
         result = self if rank is None else self.of_rank(rank)
-        return annotate(result.recording, result.table("line"), self._folders)
+        return annotate(result.recording, result.table("line"), result.text_of)
+
+    def text_of(self, called: str) -> str | None:
+        """The text of a file of yours, by what a site calls it; None if it was not kept."""
+        return read_source(self._folders, called)
 
     def tree(self, *, rank: int | None = None) -> CallTree:
         """Who called what: totals for each path of calls; of all ranks, or of one."""

@@ -1,20 +1,20 @@
-"""Annotated source: each line of the user's files with the calls it made and their time. Pure, but for reading the kept texts."""
+"""Annotated source: each line of the user's files with the calls it made and their time. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from luxmeter.calls.records import SiteNames
-from luxmeter.calls.sites import read_source
 from luxmeter.calls.table import NO_SITE, CallTable
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 
 if TYPE_CHECKING:
     from luxmeter.calls.reader import Recording
+    from luxmeter.calls.result import TraceResult
 
 _AROUND = 2  # lines shown before and after one that calls
 
@@ -105,8 +105,10 @@ class AnnotatedSource:
         return repr_html(*(file.table() for file in self.files))
 
 
-def annotate(recording: Recording, table: CallTable, folders: Sequence[Path]) -> AnnotatedSource:
-    """The lines of a table by line, in the texts that the traces in these folders keep."""
+def annotate(
+    recording: Recording, table: CallTable, text_of: Callable[[str], str | None]
+) -> AnnotatedSource:
+    """The lines of a table by line, in the texts that the trace keeps."""
     places: dict[str, SiteNames] = {}
     for site, line in zip(recording.sites, recording.lines, strict=True):
         if site is not None:
@@ -121,7 +123,7 @@ def annotate(recording: Recording, table: CallTable, folders: Sequence[Path]) ->
     files = []
     for name, called in by_file.items():
         site = places[f"{name}:{next(iter(called))}"]
-        text = read_source(folders, site.source)
+        text = text_of(site.source)
         lines = text.splitlines() if text is not None else []
         numbers = range(1, max(len(lines), *called) + 1) if text is not None else sorted(called)
         files.append(
@@ -135,6 +137,53 @@ def annotate(recording: Recording, table: CallTable, folders: Sequence[Path]) ->
         )
     elsewhere = next((row.share for row in table if row.name == NO_SITE), 0.0)
     return AnnotatedSource(sorted(files, key=lambda file: -file.self_ns), elsewhere=elsewhere)
+
+
+def same_lines(a: TraceResult, b: TraceResult) -> dict[str, str]:
+    """What the lines of A are called in B, where the files' texts say: a line that only moved is the same line.
+
+    One that B has no more keeps its name, marked where another line of B has it now.
+    """
+    found: dict[str, str] = {}
+    taken = set(b.recording.lines)
+    texts = {line.rpartition(":")[0]: site.source for site, line in _known(b.recording)}
+    moves: dict[str, dict[int, int] | None] = {}
+    for site, line in _known(a.recording):
+        file = line.rpartition(":")[0]
+        if file not in moves:
+            moves[file] = _moves(a.text_of(site.source), b.text_of(texts.get(file, "")))
+        known = moves[file]
+        if known is None:
+            continue
+        if site.line in known:
+            found[line] = f"{file}:{known[site.line]}"
+        elif line in taken:
+            found[line] = f"{line} (of A)"
+    return found
+
+
+def _known(recording: Recording) -> Iterator[tuple[SiteNames, str]]:
+    return ((site, line) for site, line in zip(recording.sites, recording.lines, strict=True) if site)
+
+
+def _moves(a: str | None, b: str | None) -> dict[int, int] | None:
+    """Line numbers of A -> of B, for the lines that both have; None if the texts are not known or are the same."""
+    if a is None or b is None or a == b:
+        return None
+    one, two = a.splitlines(), b.splitlines()
+    found: dict[int, int] = {}
+    for kind, i, i_end, j, j_end in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        if kind == "equal":
+            found |= {n + 1: n + 1 + j - i for n in range(i, i_end)}
+        for n in range(i, i_end) if kind == "replace" else ():  # a line that was edited is still that line
+            like = next((k for k in range(j, j_end) if _is_like(one[n], two[k])), None)
+            if like is not None:
+                found[n + 1], j = like + 1, like + 1
+    return found
+
+
+def _is_like(a: str, b: str) -> bool:
+    return SequenceMatcher(None, a.split(), b.split()).ratio() > 0.5 or SequenceMatcher(None, a, b).ratio() > 0.6
 
 
 def _line(number: int, lines: Sequence[str], called: dict[int, SourceLine]) -> SourceLine:

@@ -173,12 +173,7 @@ def make_table(
             f"table() cannot group by {by!r}.",
             suggestion(by, BY) or f"It knows {', '.join(BY)}.",
         )
-    if by in BY_SITE and len(recording.sites) < 2 and (recording.n or recording.totals):
-        raise UsageError(
-            "trace-without-lines",
-            f"The trace does not know which lines made its calls, and a table by {by} needs them.",
-            "Trace again, without lines=False (or --no-lines).",
-        )
+    need_sites(recording, by)
     if recording.totals:
         return totals_table(recording, by, warmup=warmup, inside=inside, notes=notes)
     events = recording.events
@@ -232,6 +227,16 @@ def _within_own_group(recording: Recording, by: str) -> Numbers:
             return found
         found[left] |= group[above[left]] == group[left]
         above[left] = np.where(found[left], -1, parent[above[left]])
+
+
+def need_sites(recording: Recording, by: str) -> None:
+    """Refuse what needs lines where the trace knows none."""
+    if by in BY_SITE and len(recording.sites) < 2 and (recording.n or recording.totals):
+        raise UsageError(
+            "trace-without-lines",
+            f"The trace does not know which lines made its calls, and what is told by {by} needs them.",
+            "Trace again, without lines=False (or --no-lines).",
+        )
 
 
 def self_times(recording: Recording, by: str) -> Numbers:

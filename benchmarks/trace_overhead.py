@@ -407,9 +407,7 @@ def main() -> int:
                 {
                     "one_call_ns": calls,
                     "programs": ratios,
-                    "paired_mlp_step": {
-                        name: [i.estimate, i.low, i.high] for name, i in of_step.items()
-                    },
+                    "paired_mlp_step": {name: [i.estimate, i.low, i.high] for name, i in of_step.items()},
                     "start_and_stop_ms": both,
                     "survivor_ns": after,
                     "goals": kept,

@@ -335,7 +335,9 @@ def _moved(
     return kind, relative, share * (speed * often - 1), f"{often:.3g} times as often{a_call}"
 
 
-def _values(trace: TraceResult, by: str, moved: Mapping[str, str]) -> tuple[dict[str, Values], dict[str, int]]:
+def _values(
+    trace: TraceResult, by: str, moved: Mapping[str, str]
+) -> tuple[dict[str, Values], dict[str, int]]:
     """Self times in ns of each name's calls after the first, in their order; and the number of all its calls."""
     recording: Recording = trace.recording
     if recording.totals:

@@ -191,9 +191,7 @@ class _Merger:
         signatures = _lookup(
             {old: self._signature(words, callables) for old, words in record.signatures.items()}
         )
-        sites = _lookup(
-            {old: self._sites.setdefault(w, len(self._sites)) for old, w in record.sites.items()}
-        )
+        sites = _lookup({old: self._sites.setdefault(w, len(self._sites)) for old, w in record.sites.items()})
         for part in _parts(process):
             columns = {name: part.column(name).to_numpy() for name in part.column_names}
             for name in ("callable", "section", "module"):

@@ -44,7 +44,9 @@ class UserCode:
         self._mine = tuple(place for name in packages for place in _places_of(name))
         self._not_mine = _library_places()
         self._known: dict[str, bool] = {}
-        self._paths: dict[str, str] = {}  # absolute from the folder that the program was in when it first came by
+        self._paths: dict[
+            str, str
+        ] = {}  # absolute from the folder that the program was in when it first came by
 
     def __call__(self, code: CodeType) -> bool:
         name = code.co_filename
@@ -59,7 +61,7 @@ class UserCode:
         return self._paths.get(name) or _path(name)
 
     def _decide(self, path: str) -> bool:
-        if path.startswith(self._mine) if self._mine else False:
+        if path.startswith(self._mine):
             return True
         if path.startswith("<"):
             return not path.startswith(_MADE)
@@ -69,22 +71,28 @@ class UserCode:
 
 
 def _path(name: str) -> str:
-    return name if name.startswith("<") else os.path.abspath(name)
+    return name if name.startswith("<") else str(Path(name).absolute())
 
 
 def _library_places() -> tuple[str, ...]:
     names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
-    places = {sysconfig.get_path(name) for name in names} | {str(Path(__file__).parents[1])}
-    return tuple(
-        sorted({os.path.join(each, "") for place in places if place for each in (place, os.path.realpath(place))})
-    )
+    places = [
+        *(Path(place) for name in names if (place := sysconfig.get_path(name))),
+        Path(__file__).parents[1],
+    ]
+    return tuple({_below(each) for place in places for each in (place, place.resolve())})
+
+
+def _below(folder: Path) -> str:
+    """How the path of a file in it begins."""
+    return f"{folder.absolute()}{os.sep}"
 
 
 def _loaded_places(names: Iterable[str]) -> Iterable[str]:
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file:
-            yield os.path.join(os.path.dirname(os.path.abspath(file)), "")
+            yield _below(Path(file).parent)
 
 
 def _places_of(name: str) -> list[str]:
@@ -100,8 +108,8 @@ def _places_of(name: str) -> list[str]:
             "Name a package or a module that can be imported.",
         )
     if spec.submodule_search_locations is not None:
-        return [os.path.join(os.path.abspath(place), "") for place in spec.submodule_search_locations]
-    return [os.path.abspath(str(spec.origin))]
+        return [_below(Path(place)) for place in spec.submodule_search_locations]
+    return [str(Path(str(spec.origin)).absolute())]
 
 
 class Sources:
@@ -131,7 +139,7 @@ class Sources:
 def _text(name: str, path: str) -> str:
     """The file's text; of a notebook's cell, or of code that was given a file name, what Python's own linecache knows."""
     try:
-        if not path.startswith("<") and os.path.getsize(path) <= _LARGEST:
+        if not path.startswith("<") and Path(path).stat().st_size <= _LARGEST:
             data = Path(path).read_bytes()
             encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
             return io.TextIOWrapper(io.BytesIO(data), encoding, errors="replace").read()
@@ -154,7 +162,9 @@ def read_source(folders: Iterable[Path], called: str) -> str | None:
 def words_of(code: CodeType, at: int, path: str, source: str) -> SiteNames:
     """File, function and line of an instruction."""
     place = next(itertools.islice(code.co_positions(), at // 2, None), (None,))
-    return SiteNames(_cell(code.co_filename) or path, _function(code), place[0] or code.co_firstlineno, source)
+    return SiteNames(
+        _cell(code.co_filename) or path, _function(code), place[0] or code.co_firstlineno, source
+    )
 
 
 def _function(code: CodeType) -> str:

@@ -105,9 +105,7 @@ class AnnotatedSource:
         return repr_html(*(file.table() for file in self.files))
 
 
-def annotate(
-    recording: Recording, table: CallTable, text_of: Callable[[str], str | None]
-) -> AnnotatedSource:
+def annotate(recording: Recording, table: CallTable, text_of: Callable[[str], str | None]) -> AnnotatedSource:
     """The lines of a table by line, in the texts that the trace keeps."""
     places: dict[str, SiteNames] = {}
     for site, line in zip(recording.sites, recording.lines, strict=True):
@@ -183,7 +181,9 @@ def _moves(a: str | None, b: str | None) -> dict[int, int] | None:
 
 
 def _is_like(a: str, b: str) -> bool:
-    return SequenceMatcher(None, a.split(), b.split()).ratio() > 0.5 or SequenceMatcher(None, a, b).ratio() > 0.6
+    return (
+        SequenceMatcher(None, a.split(), b.split()).ratio() > 0.5 or SequenceMatcher(None, a, b).ratio() > 0.6
+    )
 
 
 def _line(number: int, lines: Sequence[str], called: dict[int, SourceLine]) -> SourceLine:

@@ -110,7 +110,13 @@ class CallTable:
         columns = [
             Column(self.by),
             Column("framework", hidden="empty", goes=6),
-            Column("in" if self.by in BY_SITE else "of", hidden="empty", most=60, least=20, goes=None if tells_apart else 7),
+            Column(
+                "in" if self.by in BY_SITE else "of",
+                hidden="empty",
+                most=60,
+                least=20,
+                goes=None if tells_apart else 7,
+            ),
             Column("n", NUMBER, form=","),
             Column("total ms", DURATION, unit="ms", form=",.3f", goes=8),
             Column("self ms", DURATION, unit="ms", form=",.3f"),
@@ -209,7 +215,13 @@ def site_groups(recording: Recording, by: str) -> tuple[Numbers, list[tuple[str,
     found = []
     for site, line in zip(recording.sites, recording.lines, strict=True):
         file = line.rpartition(":")[0]
-        words = (NO_SITE, "") if site is None else (line, site.function) if by == "line" else (site.function, file)
+        words = (
+            (NO_SITE, "")
+            if site is None
+            else (line, site.function)
+            if by == "line"
+            else (site.function, file)
+        )
         found.append(groups.setdefault(words, len(groups)))
     return np.array(found, dtype=np.int64), list(groups)
 

@@ -142,5 +142,9 @@ def _found(cases: list[Case], seed: int, pool: Pool) -> Iterator[Case]:
         for said in outcome.value or ():
             inner = case_from_json(said)
             yield replace(
-                inner, count=inner.count * case.count, where=case.where, lines=case.lines, source=f"backward of {case.op}"
+                inner,
+                count=inner.count * case.count,
+                where=case.where,
+                lines=case.lines,
+                source=f"backward of {case.op}",
             )

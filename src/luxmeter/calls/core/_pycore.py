@@ -73,7 +73,9 @@ class Recorder:
         self._keys = KeyMaker(classify, key, strides)
         self._on_signature, self._on_result, self._on_thread = on_signature, on_result, on_thread
         self._on_chunk, self._sync, self._is_mine = on_chunk, sync, is_mine
-        self._sites: dict[tuple[int, int], int] = {}  # by the address of the code and the instruction; 0: not the user's
+        self._sites: dict[
+            tuple[int, int], int
+        ] = {}  # by the address of the code and the instruction; 0: not the user's
         self._site_list: list[tuple[CodeType, int]] = []
         self._others: dict[int, CodeType] = {}  # not the user's; kept, so that no address is used twice
         self._callables = [Callable_(SPAN, [True])]

@@ -248,7 +248,9 @@ class Buffers:
         if not flags & OWN:
             spec.count(net, child, flags & RAISED)
         if self._by_totals:
-            self._add((span.callable_id, signature, span.section, thread.no, flags, span.site), net, child, wait)
+            self._add(
+                (span.callable_id, signature, span.section, thread.no, flags, span.site), net, child, wait
+            )
             return False
         chunk = thread.chunk
         if chunk is None:

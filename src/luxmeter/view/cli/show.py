@@ -41,7 +41,9 @@ def register(app: typer.Typer) -> None:
             None, "--rank", min=0, help="Of a trace: the calls of this rank alone."
         ),
         by: str = typer.Option(
-            "", "--by", help="Of a trace: the table by signature, line, function, module, section, thread or rank."
+            "",
+            "--by",
+            help="Of a trace: the table by signature, line, function, module, section, thread or rank.",
         ),
         source: bool = typer.Option(
             False, "--source", help="Of a trace: your files, with what the calls of each line cost."
@@ -54,7 +56,12 @@ def register(app: typer.Typer) -> None:
 
         found = named(what)
         if stragglers or rank is not None or by or source:
-            how = {"--stragglers": stragglers, "--source": source, "--by": bool(by), "--rank": rank is not None}
+            how = {
+                "--stragglers": stragglers,
+                "--source": source,
+                "--by": bool(by),
+                "--rank": rank is not None,
+            }
             path = _trace_for(what, found, [name for name, said in how.items() if said])
             if stragglers:
                 _show_stragglers(path, as_json)
@@ -126,9 +133,7 @@ def _show_trace(
     from luxmeter.view.saved_trace import show_saved
     from luxmeter.view.startup import Request
 
-    show_saved(
-        str(path), Request(), window="", depth=None, by=by, as_json=as_json, rank=rank, source=source
-    )
+    show_saved(str(path), Request(), window="", depth=None, by=by, as_json=as_json, rank=rank, source=source)
 
 
 def _show_benchmark(path: Path, as_json: bool) -> None:

@@ -112,7 +112,9 @@ def source_html(result: TraceResult) -> Html | None:
     files = result.source().files
     if not files:
         return None
-    parts = {f"{file.name} {file.share:.0%}": table_html(_indented(file.table())) for file in files[:MOST_FILES]}
+    parts = {
+        f"{file.name} {file.share:.0%}": table_html(_indented(file.table())) for file in files[:MOST_FILES]
+    }
     left_out = len(files) - len(parts)
     return card("Your code", tabs(parts), quiet=f"{left_out:,} more files made calls" if left_out > 0 else "")
 

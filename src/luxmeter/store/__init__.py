@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from luxmeter.store.jobs import Needs as Needs
     from luxmeter.store.journal import host_name as host_name
     from luxmeter.store.lab import Lab as Lab
+    from luxmeter.store.origin import is_own as is_own
     from luxmeter.store.output_file import OutputFile as OutputFile
     from luxmeter.store.points import checked_key as checked_key
     from luxmeter.store.points import checked_step as checked_step
@@ -103,6 +104,7 @@ __getattr__, __dir__, __all__ = door(
         "host_name": "journal",
         "Lab": "lab",
         "layout": "layout",
+        "is_own": "origin",
         "OutputFile": "output_file",
         "checked_key": "points",
         "checked_step": "points",

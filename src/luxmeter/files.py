@@ -14,6 +14,7 @@ from typing import Any
 from luxmeter.described import TYPE, Described, DescribedMapping, leaf, type_of, with_type
 from luxmeter.errors import StoreError
 
+MOST_JSON_BYTES = 256 << 20  # of one file: what is larger was not written by us, and would fill the memory
 DEEPEST = 200  # nesting of JSON: what is deeper overflows the stack of whoever walks through it
 
 
@@ -75,7 +76,11 @@ def json_text(value: Any, *, indent: int | None = 1) -> str:
 def read_json(path: Path, default: Any = None) -> Any:
     """What `write_json` wrote; `default` if there is no such file. Whatever else lies there is `file-damaged`."""
     try:
-        return from_json(json.loads(path.read_bytes().decode("utf-8")))
+        with open(path, "rb") as file:
+            data = file.read(MOST_JSON_BYTES + 1)
+        if len(data) > MOST_JSON_BYTES:
+            raise ValueError(f"it has more than {MOST_JSON_BYTES >> 20} MiB")
+        return from_json(json.loads(data.decode("utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return default
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:

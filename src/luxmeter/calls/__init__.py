@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from luxmeter.calls.session import start_in_child as start_in_child
     from luxmeter.calls.session import stop as stop
     from luxmeter.calls.session import trace as trace
+    from luxmeter.calls.source import AnnotatedSource as AnnotatedSource
+    from luxmeter.calls.source import SourceFile as SourceFile
+    from luxmeter.calls.source import SourceLine as SourceLine
     from luxmeter.calls.stragglers import CollectiveWaits as CollectiveWaits
     from luxmeter.calls.stragglers import RankWaits as RankWaits
     from luxmeter.calls.stragglers import Stragglers as Stragglers
@@ -102,6 +105,9 @@ __getattr__, __dir__, __all__ = door(
         "start_in_child": "session",
         "stop": "session",
         "trace": "session",
+        "AnnotatedSource": "source",
+        "SourceFile": "source",
+        "SourceLine": "source",
         "CollectiveWaits": "stragglers",
         "RankWaits": "stragglers",
         "Stragglers": "stragglers",

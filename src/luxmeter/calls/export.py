@@ -222,11 +222,11 @@ def _write_perfetto(result: TraceResult, stream: IO[str], zero_ns: int) -> None:
     stream.write("\n]}\n")
 
 
-_KIND = ("callable", "signature", "section", "process", "thread")
+_KIND = ("callable", "signature", "section", "process", "thread", "site")
 
 
 def _kinds_of_events(events: dict[str, Numbers]) -> tuple[list[list[int]], Numbers]:
-    """The distinct (callable, signature, section, process, thread, raised) and which of them each event is."""
+    """The distinct (callable, signature, section, process, thread, site, raised) and which of them each event is."""
     raised = (events["flags"] & RAISED != 0).astype(np.int64)
     columns = [events[name].astype(np.int64) for name in _KIND]
     code = raised
@@ -237,7 +237,14 @@ def _kinds_of_events(events: dict[str, Numbers]) -> tuple[list[list[int]], Numbe
 
 
 def _head(
-    result: TraceResult, call: int, signature: int, section: int, process: int, thread: int, raised: int
+    result: TraceResult,
+    call: int,
+    signature: int,
+    section: int,
+    process: int,
+    thread: int,
+    site: int,
+    raised: int,
 ) -> str:
     """What events of one kind have in common, as the beginning of a JSON object."""
     recording = result.recording
@@ -247,6 +254,8 @@ def _head(
         "with": str(said) if said is not None else "",
         "module": words.path,
         "section": recording.callables[section].name if section else "",
+        "line": recording.lines[site],
+        "function": place.function if (place := recording.sites[site]) else "",
         "raised": bool(raised),
     }
     event = {

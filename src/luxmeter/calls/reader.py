@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from luxmeter.calls.records import (
     CallableNames,
     ProcessRecord,
     SignatureNames,
+    SiteNames,
 )
+from luxmeter.calls.sites import short_names
 from luxmeter.errors import TraceError
 from luxmeter.files import read_json
 from luxmeter.store import read_segments
@@ -48,6 +51,7 @@ class TotalsRow:
     min_ns: int
     max_ns: int
     histogram: Numbers
+    site: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,13 @@ class Recording:
     callables: tuple[CallableNames, ...]
     signatures: tuple[SignatureNames | None, ...]
     processes: tuple[ProcessRecord, ...]
+    sites: tuple[SiteNames | None, ...] = (None,)
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """Each site as `train.py:17`, with as much of the path as tells files apart; empty for none."""
+        short = short_names(site.file for site in self.sites if site is not None)
+        return tuple("" if site is None else f"{short[site.file]}:{site.line}" for site in self.sites)
 
     @property
     def n(self) -> int:
@@ -168,6 +179,7 @@ class _Merger:
         self._signatures: list[SignatureNames | None] = [None]
         self._signature_ids: dict[Any, int] = {}
         self._processes: list[ProcessRecord] = []
+        self._sites: dict[SiteNames | None, int] = {None: 0}
         self._events: list[dict[str, Numbers]] = []
         self._totals: list[TotalsRow] = []
 
@@ -179,21 +191,25 @@ class _Merger:
         signatures = _lookup(
             {old: self._signature(words, callables) for old, words in record.signatures.items()}
         )
+        sites = _lookup({old: self._sites.setdefault(w, len(self._sites)) for old, w in record.sites.items()})
         for part in _parts(process):
-            columns = {name: part.column(name).to_numpy() for name in EVENT_SCHEMA.names}
+            columns = {name: part.column(name).to_numpy() for name in part.column_names}
             for name in ("callable", "section", "module"):
                 columns[name] = _map(callables, columns[name])
             columns["signature"] = _map(signatures, columns["signature"])
+            written = columns.get("site")  # not in format 1
+            columns["site"] = np.zeros(part.num_rows, np.uint32) if written is None else _map(sites, written)
             columns["process"] = np.full(part.num_rows, number, dtype=np.uint32)
             self._events.append(columns)
         for row in record.end.get("totals", ()):
             ids = [_map(callables, np.array([row[i]]))[0] for i in (0, 2)]
             signature = _map(signatures, np.array([row[1]]))[0]
-            histogram = np.array(row[11], dtype=np.int64)
+            histogram = np.array(row[-1], dtype=np.int64)
+            site = int(_map(sites, np.array([row[-2] if len(row) > 12 else 0]))[0])  # not in format 1
             thread, flags, n, total, child, wait, low, high = row[3:11]
             self._totals.append(
                 TotalsRow(number, int(ids[0]), int(signature), int(ids[1]), thread, flags, n, total, child, wait, low,
-                          high, histogram)
+                          high, histogram, site)
             )  # fmt: skip
 
     def done(self) -> Recording:
@@ -209,6 +225,7 @@ class _Merger:
             tuple(self._callables),
             tuple(self._signatures),
             tuple(self._processes),
+            tuple(self._sites),
         )
 
     def _callable(self, words: CallableNames) -> int:
@@ -237,7 +254,7 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
         lines = (process / "words.jsonl").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         lines = []
-    callables, signatures, threads = read_lines(lines)
+    callables, signatures, threads, sites = read_lines(lines)
     end = read_json(process / "end.json", default=None)
     if end is None:
         end = running if running is not None and pid == os.getpid() else {}
@@ -245,7 +262,7 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
         if number in signatures:
             ranges = tuple((low, high) for low, high in pairs)
             signatures[number] = replace(signatures[number], float_ranges=ranges)
-    return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end)
+    return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end, sites)
 
 
 def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:

@@ -16,6 +16,8 @@ from luxmeter.calls.cost import CostReport
 from luxmeter.calls.processes import not_joined
 from luxmeter.calls.reader import Numbers, Recording, read_recording
 from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureNames
+from luxmeter.calls.sites import read_source
+from luxmeter.calls.source import AnnotatedSource, annotate
 from luxmeter.calls.stragglers import Stragglers, find_stragglers
 from luxmeter.calls.table import CallTable, make_table
 from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
@@ -87,7 +89,8 @@ class TraceResult:
         subtract_cost: bool = False,
         rank: int | None = None,
     ) -> CallTable:
-        """Statistics by "api", "signature", "module", "section", "thread" or "rank"; of all ranks, or of one (`rank=1`).
+        """Statistics by "api", "signature", "line", "function", "module", "section", "thread" or "rank"; of all ranks, or of
+        one (`rank=1`).
 
         `warmup=False` leaves out the first call of each API, `inside=False` what other calls called,
         `subtract_cost` takes off what the recorder itself cost.
@@ -103,6 +106,15 @@ class TraceResult:
             subtract=taken,
             notes=[] if by != "api" else self.notes(),
         )
+
+    def source(self, *, rank: int | None = None) -> AnnotatedSource:
+        """Your files as they were, with what the calls of each line cost; of all ranks, or of one."""
+        result = self if rank is None else self.of_rank(rank)
+        return annotate(result.recording, result.table("line"), result.text_of)
+
+    def text_of(self, called: str) -> str | None:
+        """The text of a file of yours, by what a site calls it; None if it was not kept."""
+        return read_source(self._folders, called)
 
     def tree(self, *, rank: int | None = None) -> CallTree:
         """Who called what: totals for each path of calls; of all ranks, or of one."""
@@ -130,6 +142,9 @@ class TraceResult:
             "path": pick([w.path for w in words], e["callable"]),
             "module": pick([w.path for w in words], e["module"]),
             "section": pick(["", *(w.name for w in words[1:])], e["section"]),
+            "file": pick([w.file if w else "" for w in rec.sites], e["site"]),
+            "line": np.array([w.line if w else 0 for w in rec.sites], dtype=np.int32)[e["site"]],
+            "function": pick([w.function if w else "" for w in rec.sites], e["site"]),
             "signature": e["signature"],
             "start_ns": e["start_ns"],
             "duration_ns": e["duration_ns"],

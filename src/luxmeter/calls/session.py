@@ -25,6 +25,8 @@ from luxmeter.calls.frameworks import NAMES
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
 from luxmeter.calls.patching import patcher
 from luxmeter.calls.result import TraceResult
+from luxmeter.calls.sites import Sources, UserCode
+from luxmeter.calls.source import AnnotatedSource
 from luxmeter.calls.stragglers import Stragglers
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
@@ -173,7 +175,8 @@ class Trace:
             check_trace_output(str(path), totals=options.totals)
         self._core, _ = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
-        self._names = Names(arguments, describer(options.framework, facts=options.facts))
+        user_code = UserCode(tuple(options.lines_in)) if options.lines else None
+        self._names = Names(arguments, describer(options.framework, facts=options.facts), user_code)
         computing = options.device or device.current_device(options.framework or "")
         hooks = arguments.hooks()
         modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
@@ -187,6 +190,7 @@ class Trace:
             on_thread=self._on_thread,
             on_chunk=self._on_chunk,
             sync=computing.synchronize if options.sync else None,
+            is_mine=user_code,
             **modes,
             **hooks,
         )
@@ -203,7 +207,7 @@ class Trace:
                 waits=options.sync,
                 run_worker=run_worker,
             )
-        self._cost = cost.measure(self._core, hooks=hooks, **modes)
+        self._cost = cost.measure(self._core, hooks=hooks, lines=options.lines, **modes)
         own = ranks.own_rank()
         if self._token is None:
             self.folder, self._owns_folder = layout.make(options, own)
@@ -211,7 +215,7 @@ class Trace:
         else:
             self.folder = Path(self._token.folder)
             layout.hold(self.folder)
-        self._names.token = self._token
+        self._names.token, self._names.sources = self._token, Sources(self.folder)
         self._open_spill().start()
 
     def _open_spill(self) -> Spill:
@@ -370,8 +374,12 @@ class Trace:
         return self._result
 
     def table(self, by: str = "api", **how: Any) -> CallTable:
-        """Statistics by "api", "signature", "module", "section", "thread" or "rank"; see TraceResult.table."""
+        """Statistics by "api", "signature", "line", "function", "module", "section", "thread" or "rank"; see TraceResult.table."""
         return self.result.table(by, **how)
+
+    def source(self, *, rank: int | None = None) -> AnnotatedSource:
+        """Your files as they were, with what the calls of each line cost."""
+        return self.result.source(rank=rank)
 
     def tree(self, *, rank: int | None = None) -> CallTree:
         """Who called what: totals for each path of calls; of all ranks, or of one."""

@@ -69,7 +69,9 @@ class Spill:
         self._thread: threading.Thread | None = None
         self._ending = False
         self._pieces: deque[bytes] = deque()  # taken from the recorder and not written yet
-        self._callables: set[int] = set()  # that occur in what was written, and may not have been told yet
+        # That occur in what was written, and may not have been told yet.
+        self._callables: set[int] = set()
+        self._sites: set[int] = set()
         self._part = 0
         self._part_rows = 0
         self._segments: SegmentWriter | None = None
@@ -172,8 +174,8 @@ class Spill:
     def _write_pieces(self, chosen: list[bytes]) -> None:
         batch = records.to_batch(chosen)
         for column in ("callable", "section", "module"):
-            numbers = np.flatnonzero(np.bincount(records.numbers_of(batch.column(column))))
-            self._callables.update(numbers.tolist())
+            self._callables.update(_distinct(batch, column))
+        self._sites.update(_distinct(batch, "site"))
         self._guarded(self._write_names)
         # A whole part at once needs no segment first.
         if self._batches or batch.num_rows < PART_ROWS:
@@ -188,7 +190,7 @@ class Spill:
         return self.folder / "events" / f"{self._part:04}"
 
     def _write_names(self, *, last: bool = False) -> None:
-        lines = self._names.untold_lines(self._callables, last=last)
+        lines = self._names.untold_lines(self._callables, self._sites, last=last)
         if lines:
             # A line that was torn by a full disk is ended first, so that it spoils none after it.
             start = "\n" if self.failures else ""
@@ -196,6 +198,7 @@ class Spill:
                 file.write(start + "\n".join(lines) + "\n")
         self._names.told()
         self._callables.clear()
+        self._sites.clear()
         if self._names.refused is not None:
             raise self._names.refused
 
@@ -204,6 +207,7 @@ class Spill:
         self._insist(lambda: told.update(end()))
         totals = told.get("totals", ())
         self._callables.update(row[place] for row in totals for place in (0, 2))
+        self._sites.update(row[-2] for row in totals)
         self._insist(lambda: self._write_names(last=True))
         kept = self.written + sum(row[5] for row in totals if not row[4] & records.OWN)
         missing = told["stats"]["events"] - kept - self.lost
@@ -255,6 +259,11 @@ class Spill:
 def _calls(flags: np.ndarray[Any, Any]) -> int:
     """How many events are the program's."""
     return int(np.count_nonzero(flags & records.OWN == 0))
+
+
+def _distinct(batch: pa.RecordBatch, column: str) -> list[int]:
+    found: list[int] = np.flatnonzero(np.bincount(records.numbers_of(batch.column(column)))).tolist()
+    return found
 
 
 def _write_segment(path: Path, batches: list[pa.RecordBatch]) -> None:

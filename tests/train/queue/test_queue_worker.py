@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from queue_parts import Clock, PretendedEngine
+from queue_parts import DEAD, Clock, PretendedEngine
 
 from luxmeter.errors import UsageError
 from luxmeter.process import Process
@@ -223,9 +223,6 @@ def left_by(queue: Queue, dead: Process, **changes: Any) -> Job:
         )
         change.put(job)
     return job
-
-
-DEAD = replace(Process.here(), pid=2**22 - 7, started=1.0)
 
 
 def test_a_job_that_never_began_is_queued_again(queue: Queue) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from luxmeter.calls import (
@@ -41,6 +43,9 @@ MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
 MOST_ROWS = 2000
 TABLES = {"API": "api", "Signature": "signature", "Module": "module"}
+_INDENT = re.compile("^ +")
+LINES = {"Line": "line", "Function": "function"}  # of traces that know them
+MOST_FILES = 30
 
 
 def trace_page(result: TraceResult, *, title: str, window: Window) -> str:
@@ -71,6 +76,7 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
             None if totals else split_html(result),
             None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
             card("Calls", tables_html(result, most_rows=most_rows)),
+            source_html(result),
             None if totals else _timeline_card(result, window or Window()),
         )
     )
@@ -91,7 +97,32 @@ def split_html(result: TraceResult) -> Html | None:
 
 def tables_html(result: TraceResult, *, most_rows: int = MOST_ROWS) -> Html:
     """The calls by API, by signature, by module."""
-    return tabs({name: table_of_calls(name, result.table(by), most_rows) for name, by in TABLES.items()})
+    chosen = TABLES | (LINES if _knows_lines(result) else {})
+    return tabs({name: table_of_calls(name, result.table(by), most_rows) for name, by in chosen.items()})
+
+
+def _knows_lines(result: TraceResult) -> bool:
+    return len(result.recording.sites) > 1
+
+
+def source_html(result: TraceResult) -> Html | None:
+    """The user's files, with what the calls of each line cost; None where the trace does not know its lines."""
+    if not _knows_lines(result):
+        return None
+    files = result.source().files
+    if not files:
+        return None
+    parts = {
+        f"{file.name} {file.share:.0%}": table_html(_indented(file.table())) for file in files[:MOST_FILES]
+    }
+    left_out = len(files) - len(parts)
+    return card("Your code", tabs(parts), quiet=f"{left_out:,} more files made calls" if left_out > 0 else "")
+
+
+def _indented(table: Table) -> Table:
+    """A browser draws several blanks as one."""
+    rows = [[*row[:-1], _INDENT.sub(lambda found: "\u00a0" * len(found[0]), row[-1])] for row in table.rows]
+    return Table(table.columns, rows)
 
 
 def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> Html:

@@ -17,6 +17,7 @@ Format history
 2: An event has a `site`: the line of the program that made the call (0: none). `words.jsonl` says what sites stand for (`site`:
    file, function, line, and what the text of the file is called); texts lie in `sources/`, by content. A row of totals has the
    site before its histogram. Format 1 is read as if no line were known.
+   Every line of `words.jsonl` ends with its CRC-32 (`sum`), `end.json` has one (`$sum`), events are sealed (store/sealed.py).
 """
 
 from __future__ import annotations

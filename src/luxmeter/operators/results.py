@@ -11,7 +11,6 @@ row). All are read.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter import stats
 from luxmeter.by_name import by_name
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
 from luxmeter.files import write_file
 from luxmeter.operators.series import series_of
@@ -170,11 +170,8 @@ class BenchResult:
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the rows as CSV."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.records())
-        write_file(Path(path), text.getvalue().encode())
+        rows = [[getattr(row, name) for name in COLUMNS] for row in self.rows]
+        write_file(Path(path), csv_text([COLUMNS, *rows]).encode())
         return Path(path)
 
     def to_json(self, path: str | Path) -> Path:

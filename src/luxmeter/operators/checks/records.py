@@ -6,16 +6,15 @@ JSON format `check`, version 1: {"what", "version", "started", "environment", "o
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
 from luxmeter.by_name import by_name
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
 from luxmeter.files import write_file
 from luxmeter.render import NUMBER, Column, Table
@@ -171,13 +170,11 @@ class CheckResult:
 
     def to_csv(self, path: str | Path) -> Path:
         """Write a line for each row; the first error is in its reason."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
+        lines: list[Sequence[Any]] = [COLUMNS]
         for row in self.rows:
-            said = {name: getattr(row, name) for name in COLUMNS}
-            writer.writerow({**said, "excused": "; ".join(f"{n} {why}" for why, n in row.excused.items())})
-        write_file(Path(path), text.getvalue().encode())
+            excused = "; ".join(f"{n} {why}" for why, n in row.excused.items())
+            lines.append([excused if name == "excused" else getattr(row, name) for name in COLUMNS])
+        write_file(Path(path), csv_text(lines).encode())
         return Path(path)
 
     def to_html(self, path: str | Path) -> Path:

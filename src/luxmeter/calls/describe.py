@@ -57,6 +57,7 @@ class Names:
         self.callables: list[CallableNames] = [CallableNames(OWN_NAME)]
         self.signatures: dict[int, SignatureNames] = {}
         self.threads: dict[int, str] = {}
+        self.idents: dict[int, int] = {}  # of threads, to their numbers
         self.sections: dict[str, int] = {}
         self._described: dict[int, int] = {}  # signature -> callable, while it is described
         # Handed from the program's threads to the writer one by one: to walk a dictionary that they add to would fail.
@@ -159,6 +160,7 @@ class Names:
         """Note the name of the thread that begins to record (without making one up for it in `threading`)."""
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
         self.threads[number] = thread.name if thread is not None else f"native-{threading.get_native_id()}"
+        self.idents[threading.get_ident()] = number
         self._new.append(("thread", number))
 
     # -- to the folder and back
@@ -232,6 +234,7 @@ class Names:
             self.signatures[number] = _general(callable_id)
         self._described.clear()
         self.threads.clear()
+        self.idents.clear()
         self._told.clear()
         self._untold.clear()
         self._new = deque(("signature", number) for number in self.signatures)

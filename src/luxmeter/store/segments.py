@@ -219,12 +219,20 @@ def _compact(folder: Path, sort_by: str | None, options: Mapping[str, Any]) -> P
 
 
 class Follower:
-    """Reads a growing table: each `new()` gives the rows that came since the last, and only those."""
+    """Reads a growing table: each `new()` gives the rows that came since the last, and only those.
 
-    def __init__(self, folder: Path) -> None:
+    `position` says how far it has read; another follower goes on from there.
+    """
+
+    def __init__(self, folder: Path, position: Mapping[str, Sequence[int]] | None = None) -> None:
         self._folder = folder
-        self._bytes: dict[str, int] = {}
-        self._rows: dict[str, int] = {}
+        self._bytes = {name: place[0] for name, place in (position or {}).items()}
+        self._rows = {name: place[1] for name, place in (position or {}).items()}
+
+    @property
+    def position(self) -> dict[str, tuple[int, int]]:
+        """Of each segment how many bytes and rows were read."""
+        return {name: (self._bytes.get(name, 0), rows) for name, rows in self._rows.items()}
 
     def new(self) -> pa.Table | None:
         """The new rows, None if there are none."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.phases import split_of as split_of
     from luxmeter.calls.processes import Token as Token
     from luxmeter.calls.reader import trace_title as trace_title
+    from luxmeter.calls.records import SECTION as SECTION
     from luxmeter.calls.records import CallableNames as CallableNames
     from luxmeter.calls.records import SignatureNames as SignatureNames
     from luxmeter.calls.result import TraceResult as TraceResult
@@ -99,6 +100,7 @@ __getattr__, __dir__, __all__ = door(
         "Outside": "outside",
         "ThreadTime": "outside",
         "split_of": "phases",
+        "SECTION": "records",
         "Token": "processes",
         "trace_title": "reader",
         "CallableNames": "records",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -18,7 +19,7 @@ from typing import IO, Any
 from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError
 from luxmeter.files import write_file
-from luxmeter.render import NUMBER, Column, Table
+from luxmeter.render import NUMBER, Column, Table, plain
 from luxmeter.store import put_result
 
 VERSION = 1
@@ -89,6 +90,7 @@ def identity_of(name: str, dtype: str, device: str, backend: str) -> str:
 
 
 COLUMNS = [f.name for f in fields(CheckRow) if f.name not in ("errors", "key")]
+_OF_AN_ERROR = ("round", "sample", "seed", "signature", "shrunk", "part", "error", "allowed")
 
 
 @dataclass(frozen=True)
@@ -170,13 +172,17 @@ class CheckResult:
         return Path(path)
 
     def to_csv(self, path: str | Path) -> Path:
-        """Write a line for each row; the first error is in its reason."""
+        """Write a line for each row; of its first error, the reason and where and how large it was (`first_...`)."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(
+            text, [*COLUMNS, *(f"first_{name}" for name in _OF_AN_ERROR)], lineterminator="\n"
+        )
         writer.writeheader()
         for row in self.rows:
             said = {name: getattr(row, name) for name in COLUMNS}
-            writer.writerow({**said, "excused": "; ".join(f"{n} {why}" for why, n in row.excused.items())})
+            said["excused"] = "; ".join(f"{n} {why}" for why, n in row.excused.items())
+            first = {f"first_{name}": getattr(row.errors[0], name) for name in _OF_AN_ERROR if row.errors}
+            writer.writerow({**said, **first})
         write_file(Path(path), text.getvalue().encode())
         return Path(path)
 
@@ -247,10 +253,13 @@ class CheckResult:
 
     def show(self, stream: IO[str] | None = None, *, everything: bool = False) -> None:
         """Print the table for a terminal, and the notes below it."""
-        self.table(everything=everything).print(stream)
+        if everything or self.wrong():
+            self.table(everything=everything).print(stream)
+        else:
+            (stream or sys.stdout).write(f"{self}\n")
 
     def __str__(self) -> str:
-        return self.table().text()
+        return self.table().text() if self.wrong() else "\n".join(map(plain, self.notes()))
 
     def _repr_html_(self) -> str:
         """In a notebook."""

@@ -248,14 +248,16 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
     return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end)
 
 
+def _whole(file: Path, columns: list[str] | None) -> pa.Table:
+    """Not by pq.read_table: that imports pandas, half a second before a trace is shown."""
+    with pq.ParquetFile(file) as opened:
+        return opened.read(columns=columns)
+
+
 def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:
     for part in sorted({path.with_suffix("") for path in (process / "events").glob("[0-9]*")}):
         compact = part.with_suffix(".parquet")
-        table = (
-            pq.read_table(compact, partitioning=None, columns=columns)
-            if compact.exists()
-            else read_segments(part, columns=columns)
-        )
+        table = _whole(compact, columns) if compact.exists() else read_segments(part, columns=columns)
         if table is not None:
             yield table
 

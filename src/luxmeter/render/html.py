@@ -276,9 +276,10 @@ class Timeline:
                 "leftOut": self.left_out, "ground": self.ground}  # fmt: skip
 
 
-def timeline_html(timeline: Timeline, *, source: str = "") -> Html:
-    """Calls as they went. `source`: where a server gives the part that is looked at."""
-    return component("timeline", timeline.data() | ({"src": source} if source else {}))
+def timeline_html(timeline: Timeline, *, source: str = "", window: tuple[int, int] | None = None) -> Html:
+    """Calls as they went. `source`: where a server gives the part that is looked at; `window`: what is looked at first."""
+    more = ({"src": source} if source else {}) | ({"window": list(window)} if window else {})
+    return component("timeline", timeline.data() | more)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ function pathOf(xs, ys, px, py, usable) {
 }
 
 /** @type {Set<{ smoothing: (weight: number) => void, log: (on: boolean) => void }>} */
-const drawnCharts = new Set();
+const drawnCharts = new Set(); // those of pages that are gone among them: a box that is in no page is passed over
 
 /** @param {HTMLElement} box */
 export function chart(box) {
@@ -228,12 +228,11 @@ export function chart(box) {
     range.remove();
     from = null;
     if (began !== null && to !== null && px !== null && Math.abs(px.at(began) - px.at(to)) > 8) {
-      zoom = [Math.min(began, to), Math.max(began, to)];
-      redraw();
+      look([Math.min(began, to), Math.max(began, to)]);
     }
   });
   svg.addEventListener("pointerleave", () => tell(null));
-  svg.addEventListener("dblclick", () => { zoom = null; redraw(); });
+  svg.addEventListener("dblclick", () => look(null));
   svg.addEventListener("keydown", (event) => {
     const xs = shown[0]?.line.x ?? [];
     if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
@@ -241,9 +240,20 @@ export function chart(box) {
       at = Math.min(xs.length - 1, Math.max(0, at + (event.key === "ArrowRight" ? 1 : -1)));
       tell(xs[at] ?? null);
     } else if (event.key === "Escape") {
-      zoom = null;
-      redraw();
+      look(null);
     }
+  });
+  /** A server that has more points of a part sends them: `lux-part` brings { x, y }. @param {[number, number] | null} to */
+  const look = (to) => {
+    zoom = to;
+    redraw();
+    box.dispatchEvent(new CustomEvent("lux-look", { bubbles: true, detail: zoom }));
+  };
+  box.addEventListener("lux-part", (event) => {
+    const line = data.lines[0];
+    if (line === undefined || data.lines.length > 1) return;
+    Object.assign(line, /** @type {CustomEvent} */ (event).detail);
+    redraw();
   });
   // A training that runs sends what is new: { key: [[x, y], ...] }.
   box.addEventListener("lux-points", (event) => {

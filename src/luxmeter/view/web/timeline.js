@@ -7,7 +7,7 @@ import { fitting, legend } from "./flame.js";
 
 /** @typedef {[name: number, detail: number, start: number, ns: number, depth: number, kind: number, calls: number]} Bar */
 /** @typedef {{ name: string, depths: number, bars: Bar[] }} Lane */
-/** @typedef {{ title: string, start: number, end: number, lanes: Lane[], words: string[], kinds: string[], leftOut: number, ground?: number | null, src?: string }} View */
+/** @typedef {{ title: string, start: number, end: number, lanes: Lane[], words: string[], kinds: string[], leftOut: number, ground?: number | null, src?: string, window?: [number, number] }} View */
 
 const ROW = 18, HEAD = 22, LANE = 18;
 
@@ -34,7 +34,7 @@ export function timeline(box) {
   /** @type {[number, number]} */
   const whole = [first.start, Math.max(first.end, first.start + 1)];
   /** @type {[number, number]} */
-  let window = [...whole];
+  let window = first.window ?? [...whole];
   /** @type {Set<string>} */
   let lit = new Set();
   let asked = 0, timer = 0;
@@ -136,6 +136,8 @@ export function timeline(box) {
     window = to;
     redraw();
     ask();
+    const all = window[0] === whole[0] && window[1] === whole[1];
+    box.dispatchEvent(new CustomEvent("lux-window", { bubbles: true, detail: all ? null : window.map(Math.round) }));
   };
   /** @param {number} factor @param {number} [around] */
   const zoom = (factor, around = (window[0] + window[1]) / 2) => go(zoomed(window, factor, around, whole));

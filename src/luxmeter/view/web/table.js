@@ -102,11 +102,20 @@ export function table(box) {
     (box.querySelector(".lux-scroll") ?? grid).after(said);
   }
 
+  if (all.some((row) => row.dataset.name !== undefined)) rowsAlike(box, all);
+}
+
+/**
+ * Rows that have names are chosen with what is called so elsewhere on the page. They are one stop of Tab; arrows go on.
+ * @param {HTMLElement} box
+ * @param {HTMLTableRowElement[]} all
+ */
+function rowsAlike(box, all) {
   /** @param {Set<string>} names */
   const light = (names) => {
     let first = true;
     for (const row of all) {
-      const is = names.has(row.dataset.name ?? "");
+      const is = names.has(row.dataset.name || " ");
       row.classList.toggle("lux-lit", is);
       if (is && first && row.offsetParent !== null) {
         const frame = box.querySelector(".lux-scroll");
@@ -115,28 +124,26 @@ export function table(box) {
       }
     }
   };
-  if (all.some((row) => row.dataset.name !== undefined)) {
-    all.forEach((row, i) => {
-      if (row.dataset.name === undefined) return;
-      row.tabIndex = i === 0 ? 0 : -1;
-      onPress(row, () => {
-        const names = row.classList.contains("lux-lit") ? [] : [row.dataset.name ?? ""];
-        light(new Set(names));
-        choose(names, box);
-      });
+  all.forEach((row, i) => {
+    row.tabIndex = i === 0 ? 0 : -1;
+    onPress(row, () => {
+      const names = row.classList.contains("lux-lit") ? [] : [row.dataset.name ?? ""];
+      light(new Set(names));
+      choose(names, box);
     });
-    body.addEventListener("keydown", (event) => {
-      const from = document.activeElement, step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-      if (step === 0 || !(from instanceof HTMLTableRowElement)) return;
-      event.preventDefault();
-      const there = [...body.rows].filter((row) => !row.hidden), next = there[there.indexOf(from) + step];
-      if (next === undefined) return;
-      from.tabIndex = -1;
-      next.tabIndex = 0;
-      next.focus();
-    });
-    onChoose(box, light);
-  }
+  });
+  box.addEventListener("keydown", (event) => {
+    const from = document.activeElement, step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (step === 0 || !(from instanceof HTMLTableRowElement)) return;
+    event.preventDefault();
+    const there = /** @type {HTMLTableRowElement[]} */ ([...from.parentElement?.children ?? []]).filter((row) => !row.hidden);
+    const next = there[there.indexOf(from) + step];
+    if (next === undefined) return;
+    from.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
+  onChoose(box, light);
 }
 
 /**
@@ -174,7 +181,7 @@ export function tabs(box) {
 }
 
 /**
- * A tree in a table: rows know their depth, and those with rows below them fold.
+ * A tree in a table: rows know their depth, and those with rows below them fold, by a click on their name or by arrows.
  * @param {HTMLElement} box
  */
 export function tree(box) {
@@ -195,11 +202,10 @@ export function tree(box) {
     if (next === undefined || depth(next) <= depth(row) || cell === undefined) return;
     row.setAttribute("aria-expanded", String(depth(row) < open));
     cell.classList.add("lux-fold");
-    cell.tabIndex = 0;
-    onPress(cell, () => {
-      row.setAttribute("aria-expanded", String(row.getAttribute("aria-expanded") !== "true"));
-      redraw();
-    });
+    const fold = (/** @type {boolean} */ to) => { row.setAttribute("aria-expanded", String(to)); redraw(); };
+    cell.onclick = (event) => { event.stopPropagation(); fold(row.getAttribute("aria-expanded") !== "true"); };
+    row.addEventListener("keydown", (event) => { if (event.key === "ArrowRight" || event.key === "ArrowLeft") { event.preventDefault(); fold(event.key === "ArrowRight"); } });
   });
+  rowsAlike(box, rows);
   redraw();
 }

@@ -452,7 +452,7 @@ class Run:
         """A reader of a growing table: each `new()` gives only the rows that came since (or since another's `position`)."""
         return Follower(self.folder / layout.TABLES / name, position)
 
-    def follow_output(self, position: Mapping[str, int] | None = None) -> OutputFollower:
+    def follow_output(self, position: Mapping[str, Sequence[int]] | None = None) -> OutputFollower:
         """A reader of what it prints: each `new()` gives only what came since (or since another's `position`)."""
         return OutputFollower(self.folder, position)
 

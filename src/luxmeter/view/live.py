@@ -161,9 +161,9 @@ class LiveRun:
 
     def _state(self, now_ns: int) -> str:
         folder = self.run.folder
-        if not self._process.is_here and now_ns - self._asked_ns < _ELSEWHERE_NS:
-            if not (folder / layout.STATUS).exists():
-                return "running"
+        asked = self._process.is_here or now_ns - self._asked_ns >= _ELSEWHERE_NS
+        if not asked and not (folder / layout.STATUS).exists():
+            return "running"
         self._asked_ns = now_ns
         return self.run.state if (folder / layout.IDENTITY).exists() else "removed"
 

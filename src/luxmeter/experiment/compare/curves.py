@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from luxmeter.described import canonical
 from luxmeter.errors import StoreError, UsageError, suggestion
 from luxmeter.experiment.compare.repeats import as_run, group_runs
 from luxmeter.experiment.transfer.tensorboard_events import read_runs
 from luxmeter.files import from_json
+from luxmeter.late import late
 from luxmeter.render import Axis, Floats, Line, is_even_log, smooth
 from luxmeter.store import Field, Run, parse_field
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = late("numpy")
 
 Band: TypeAlias = Literal["ci", "std", "range", "none"]
 _GRID = 600  # points of a mean over runs whose steps differ

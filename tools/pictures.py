@@ -216,7 +216,7 @@ def main() -> None:
         with going_on(), served() as app:
             Path("top.html").write_text(f'<body style="margin:0">{terminal()}</body>')
             page = {name: Path(f"{name}.html").absolute().as_uri() for name in ("report", "calls", "models", "parallel", "top")}  # fmt: skip
-            both = f"{app}/compare?runs={others[0]},{others[3]}"
+            both = f"{app}/compare?run={others[0]},{others[3]}"
             shoot([
                 Shot("report", page["report"]),
                 Shot("report-phone", page["report"], 390, 844, dark=True, at="#calls"),

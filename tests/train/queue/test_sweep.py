@@ -16,6 +16,7 @@ from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.store import Lab
 from luxmeter.train import Queue, Sweep, SweepOptions, Worker
 from luxmeter.train.queue.engines.engine import End, Start
+from luxmeter.train.queue.engines.local import counted
 from luxmeter.train.queue.options import JobOptions
 from luxmeter.train.queue.space import read_grid, read_space, told_by
 from luxmeter.view.text.jobs import best_line
@@ -232,6 +233,16 @@ def test_the_command_runs_a_sweep_and_runs_shows_its_best(command: Command, tmp_
     job = json.loads(command("queue", "list", "--group", "sweep-1", "--json").out)[1]
     assert job["trial"]["point"] == {"lr": 0.25} and job["arguments"] == ["--mine", "7", "--lr=0.25"]
     assert "bad-sweep-option" in command("sweep", "--mode", "most", "--grid", "lr=1", "project/script.py").err
+
+
+def test_trials_that_can_never_start_here_are_told(command: Command, tmp_path: Path) -> None:
+    project(tmp_path / "project")
+    said = command("sweep", "project/script.py", "--grid", "lr=1,2", "--cpus", "10000")
+    lines = said.err.splitlines()
+    assert said.code == 1 and len(lines) == 2, said
+    assert lines[1].startswith("job 2 needs 10000 CPUs, this machine has ")
+    assert (counted(1, "GPUs"), counted(2, "GPUs")) == ("1 GPU", "2 GPUs")
+    assert "2 jobs of sweep-1 wait: luxmeter queue work --group sweep-1" in said.out
 
 
 def test_a_metric_that_no_run_has_is_told(queue: Queue) -> None:

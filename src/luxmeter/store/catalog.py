@@ -9,18 +9,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import sqlalchemy.exc
-
 from luxmeter.errors import LuxmeterError, StoreError, warn_once
 from luxmeter.files import read_json
 from luxmeter.settings import LAB_FILE, without_password
 from luxmeter.store import checked, layout
-from luxmeter.store.database import server_error, server_url, sqlite_url
+from luxmeter.store.database import ServerError, server_url, sqlite_url
 from luxmeter.store.index import Index, IndexChange
 from luxmeter.store.journal import host_name, read_tail
 from luxmeter.store.liveness import Process
@@ -109,38 +108,33 @@ class Catalog:
             index = self._open()
             self._refresh(index, anew=anew)
             return question(index)
-        except sqlalchemy.exc.DBAPIError as error:
-            if self._server is not None:
-                return self._ask_once_more(question, error, anew)
-            if isinstance(error, sqlalchemy.exc.OperationalError):
-                return self._ask_in_memory(question, error)
-            if not isinstance(error, sqlalchemy.exc.DatabaseError):
+        except ServerError:
+            if self._index is None:
                 raise
+            return self._ask_once_more(question, anew)
+        except sqlite3.OperationalError as error:
+            return self._ask_in_memory(question, error)
+        except sqlite3.DatabaseError as error:
             self._replace_damaged(error)
             index = self._open()
             self._refresh(index)
             return question(index)
 
-    def _ask_once_more(
-        self, question: Callable[[Index], T], error: sqlalchemy.exc.DBAPIError, anew: bool
-    ) -> T:
+    def _ask_once_more(self, question: Callable[[Index], T], anew: bool) -> T:
         """Once more on new connections, where it was open: it was started anew, or another version made other tables."""
-        shown = without_password(self._server or "")
-        if self._index is None:
-            raise server_error(shown, error) from error
         self.close()
         try:
             index = self._open()
             self._refresh(index, anew=anew)
             return question(index)
-        except sqlalchemy.exc.DBAPIError as again:
+        except ServerError:
             self.close()
-            raise server_error(shown, again) from again
+            raise
 
     def _ask_in_memory(self, question: Callable[[Index], T], error: Exception) -> T:
         warn_once(
             "index-not-writable",
-            f"The index of {self._folder} cannot be written: {str(getattr(error, 'orig', error)).strip()}.",
+            f"The index of {self._folder} cannot be written: {error}.",
             "Listing works from the directories, but slowly: give rights to the lab's index folder.",
             key=str(self._folder),
         )
@@ -199,7 +193,7 @@ class Catalog:
             self._file().with_name(self._file().name + suffix).unlink(missing_ok=True)
         warn_once(
             "index-damaged",
-            f"The index of {self._folder} was damaged ({str(getattr(error, 'orig', error)).strip()}).",
+            f"The index of {self._folder} was damaged ({error}).",
             f"It was made anew from the runs' directories; the old one is {aside.name}.",
             key=str(aside),
         )

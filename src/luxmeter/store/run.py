@@ -12,18 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-
 from luxmeter.by_name import by_name
 from luxmeter.described import TYPE, DescribedMapping, type_of, with_type
 from luxmeter.errors import LuxmeterError, MissingNameError, StoreError, suggestion
 from luxmeter.files import from_json, json_text
+from luxmeter.late import late
 from luxmeter.settings import globs
 from luxmeter.store import checked, layout
 from luxmeter.store.blobs import read_blob
 from luxmeter.store.liveness import Process, is_alive
 from luxmeter.store.marks import Marks
-from luxmeter.store.points import METRIC_SCHEMA, OBJECT_SCHEMA, Points, summarise_table
+from luxmeter.store.output_follower import OutputFollower
+from luxmeter.store.points import Points, metric_schema, object_schema, summarise_table
 from luxmeter.store.rank_writer import rank_folders
 from luxmeter.store.records import (
     OWN_FILES,
@@ -48,11 +48,14 @@ from luxmeter.store.writer import inside, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from luxmeter.calls import TraceResult
     from luxmeter.model import ModelCost
     from luxmeter.operators import BenchResult, CheckResult, Operators
     from luxmeter.train import Answer
+else:
+    pa = late("pyarrow")
 
 
 class Watched(Protocol):
@@ -400,7 +403,7 @@ class Run:
                 suggestion(key, known) or f"It has: {', '.join(known) or 'none'}.",
             )
         with reading(place):
-            return Points(key, table.cast(pa.schema([METRIC_SCHEMA.field(name) for name in columns])))
+            return Points(key, table.cast(pa.schema([metric_schema().field(name) for name in columns])))
 
     def tables(self) -> list[str]:
         """The names of its tables."""
@@ -408,7 +411,7 @@ class Run:
 
     def table(self, name: str, *, columns: list[str] | None = None) -> pa.Table:
         """A table as Arrow. `metrics` and `objects` are there, empty, even if nothing was logged."""
-        known = {layout.METRICS: METRIC_SCHEMA, layout.OBJECTS: OBJECT_SCHEMA}
+        known = {layout.METRICS: metric_schema(), layout.OBJECTS: object_schema()}
         if name not in known and name not in self.tables():
             raise StoreError(
                 "table-missing",
@@ -445,9 +448,15 @@ class Run:
                 if key is None or row["key"] == key
             ]
 
-    def follow(self, name: str = layout.METRICS) -> Follower:
-        """A reader of a growing table: each `new()` gives only the rows that came since."""
-        return Follower(self.folder / layout.TABLES / name)
+    def follow(
+        self, name: str = layout.METRICS, *, position: Mapping[str, Sequence[int]] | None = None
+    ) -> Follower:
+        """A reader of a growing table: each `new()` gives only the rows that came since (or since another's `position`)."""
+        return Follower(self.folder / layout.TABLES / name, position)
+
+    def follow_output(self, position: Mapping[str, int] | None = None) -> OutputFollower:
+        """A reader of what it prints: each `new()` gives only what came since (or since another's `position`)."""
+        return OutputFollower(self.folder, position)
 
     def blob(self, name: str) -> bytes:
         """The content kept under its SHA-256."""

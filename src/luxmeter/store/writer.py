@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from luxmeter.described import described
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.files import make_below, read_json, write_file, write_json
+from luxmeter.late import late
 from luxmeter.store import background, layout, points
 from luxmeter.store.blobs import BlobPool
 from luxmeter.store.journal import announce
@@ -28,6 +27,11 @@ from luxmeter.store.segments import SegmentWriter, compact
 from luxmeter.store.troubles import Troubles
 from luxmeter.store.values import number_of, object_of
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = late("pyarrow")
+
 _MAX_PENDING_BYTES = 64 * 1024 * 1024  # kept in memory while the disk refuses; then the oldest is given up
 
 
@@ -35,6 +39,8 @@ class RunWriter:
     """A run of this process. Made by `Lab.create_run`; a context manager that records how it ended."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], lab_folder: Path) -> None:
+        import pyarrow.parquet  # now, not in the thread that writes, nor at the end of the process  # noqa: F401
+
         self.folder = folder
         self.id: str = identity["id"]
         self.name: str = identity["name"]

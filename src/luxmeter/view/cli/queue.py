@@ -15,6 +15,7 @@ import typer
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.render import one_line, print_json
 from luxmeter.train import JobOptions, WorkerOptions
+from luxmeter.view.command_help import Help
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _RECENT = 10
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     queue = typer.Typer(
+        cls=Help,
         name="queue",
         help="Queue scripts and configs, and run them when there is room: add, list, cancel, wait, log, work.",
         no_args_is_help=True,

@@ -181,6 +181,15 @@ def test_optuna_is_asked_as_there_is_room_and_told_what_came(queue: Queue) -> No
     assert {job.code for job in queue.table.jobs()} == {queue.table.jobs()[0].code}
 
 
+def test_trials_are_asked_for_to_the_end_though_looks_are_not_due(queue: Queue) -> None:
+    pytest.importorskip("optuna")
+    options = SweepOptions(search=5, space=("lr=0.0:1.0",), sampler="optuna", metric="acc")
+    sweep = Sweep(queue, Path("project/script.py"), [], options, JobOptions(cpus=1, memory=0))
+    worker = Worker(queue, Learned(queue.lab), slots=2, group=sweep.name, clock=Clock(0.01))
+    sweep.run(worker, shown=lambda one: None, pause=lambda seconds: None)
+    assert [trial.state for trial in sweep.trials] == ["done"] * 5
+
+
 def test_a_hopeless_trial_is_pruned_by_what_it_logs(queue: Queue) -> None:
     optuna = pytest.importorskip("optuna")
     points = iter([0.1, 0.1, 0.1, 0.1, 0.9])

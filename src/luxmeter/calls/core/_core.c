@@ -2113,10 +2113,19 @@ static PyObject *recorder_sample(PyObject *self, PyObject *number)
     Py_RETURN_NONE;
 }
 
-static PyObject *recorder_step(PyObject *self, PyObject *unused)
+static PyObject *recorder_step(PyObject *self, PyObject *args)
 {
     Recorder *r = (Recorder *)self;
+    long long callable = -1;
+    if (!PyArg_ParseTuple(args, "|L", &callable) || !known_callable(r, callable)) return NULL;
     r->manual_steps = 1;
+    if (callable >= 0 && r->running) {
+        Thread *t = this_thread(r);
+        if (t == NULL) return PyErr_NoMemory();
+        Frame f = {.prev = t->top, .start = now(), .own = t->own, .callable = (uint32_t)callable, .section = t->section,
+                   .module = t->module, .depth = t->depth};
+        if (emit(r, t, &f, 0, 0, 0, OWN | SPANNED | r->ended) < 0) return NULL;
+    }
     count_step(r);
     return PyBool_FromLong(r->on);
 }
@@ -2307,7 +2316,7 @@ static PyMethodDef recorder_methods[] = {
     {"pause", recorder_pause, METH_NOARGS, NULL},
     {"stop", recorder_stop, METH_NOARGS, NULL},
     {"sample", recorder_sample, METH_O, NULL},
-    {"step", recorder_step, METH_NOARGS, NULL},
+    {"step", recorder_step, METH_VARARGS, NULL},
     {"enter", recorder_enter, METH_O, NULL},
     {"leave", recorder_leave, METH_O, NULL},
     {"section", recorder_section, METH_NOARGS, NULL},

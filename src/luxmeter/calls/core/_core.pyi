@@ -156,8 +156,11 @@ class Recorder:
     def sample(self, every: int) -> None:
         """Record one step of `every`; 1 is all of them."""
 
-    def step(self) -> bool:
-        """A step ended (called by the user: boundaries no longer count). Whether the next one is recorded."""
+    def step(self, callable_id: int = -1) -> bool:
+        """A step ended (called by the user: boundaries no longer count). Whether the next one is recorded.
+
+        With a callable, an event of it that is the recorder's own (OWN) and took no time tells when.
+        """
 
     def enter(self, callable_id: int) -> Span:
         """Open a section on this thread."""

@@ -197,8 +197,14 @@ class Recorder:
             raise ValueError("every must be at least 1")
         self._every = every
 
-    def step(self) -> bool:
+    def step(self, callable_id: int = -1) -> bool:
+        self._known(callable_id)
         self._manual_steps = True
+        if callable_id >= 0 and self._running:
+            thread = self._thread()
+            span = Span(thread, callable_id, self._epoch)
+            span.start_ns = now_ns()
+            self._emit(thread, span, 0, 0, 0, OWN | SPANNED | self._ended, self._callables[callable_id])
         self._count_step()
         return self._on
 

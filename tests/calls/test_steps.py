@@ -167,6 +167,21 @@ def accumulated(t: Any) -> None:
             optimizer.zero_grad()
 
 
+def with_closure(t: Any) -> None:
+    """As Lightning trains, and as LBFGS has to be: all of a step happens in the optimizer's."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).sum()
+        loss.backward()
+        return loss
+
+    for n in range(6):
+        _ = optimizer.step(closure) if n % 2 else optimizer.step(closure=closure)
+
+
 def said(t: Any) -> None:
     model = nn.Linear(4, 2)
     for _ in range(6):
@@ -174,7 +189,7 @@ def said(t: Any) -> None:
         t.step()
 
 
-@pytest.mark.parametrize("train", [bare, with_scheduler, accumulated, said])
+@pytest.mark.parametrize("train", [bare, with_scheduler, accumulated, with_closure, said])
 def test_real_loops(core_name: str, train: Callable[[Any], None]) -> None:
     with lux.trace() as t:
         train(t)

@@ -35,7 +35,7 @@ from luxmeter.signature import Signature
 FORMAT = 2
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
-CALL, SPAN, SECTION = 0, 1, 2
+CALL, SPAN, SECTION, OPENS = 0, 1, 2, 3
 STEP = "(step)"  # the name of the recorder's own event that t.step() leaves
 RAISED, INSIDE, SPANNED, FIRST, COMPLETED, OWN = 1, 2, 4, 8, 16, 32
 

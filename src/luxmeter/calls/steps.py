@@ -26,7 +26,7 @@ from luxmeter.calls.kinds import (
     YOURS,
     kind_of,
 )
-from luxmeter.calls.records import INSIDE, OWN, SECTION, STEP
+from luxmeter.calls.records import INSIDE, OWN, SECTION, SPANNED, STEP
 from luxmeter.calls.tree import parents
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span, sparkline
@@ -316,7 +316,10 @@ def _kinds(recording: Recording, events: dict[str, Any]) -> Numbers:
     for level in range(int(depth.min(initial=0)) + 1, int(depth.max(initial=0)) + 1):
         at = np.flatnonzero((depth == level) & (parent >= 0))
         above = kind[parent[at]]
-        kind[at] = np.where(is_whole[above], above, kind[at])
+        # The closure of an optimizer's step is no part of it: the program's own calls within torch's.
+        flags = events["flags"]
+        closure = (above == OPTIMIZER) & ((flags[parent[at]] & SPANNED) == 0) & ((flags[at] & INSIDE) == 0)
+        kind[at] = np.where(is_whole[above] & ~closure, above, kind[at])
     return kind
 
 

@@ -28,7 +28,7 @@
 #define UNLIKELY(x) (x)
 #endif
 
-enum { CALL = 0, SPAN = 1, SECTION = 2 };
+enum { CALL = 0, SPAN = 1, SECTION = 2, OPENS = 3 };
 enum { RAISED = 1, INSIDE = 2, SPANNED = 4, FIRST = 8, COMPLETED = 16, OWN = 32 };
 enum { OPAQUE = 0, EXCHANGE = 1, KEY = 2, IDENTITY = 3, HASH = 4, ATTRIBUTES = 5 };
 enum { CHUNK_EVENTS = 2048, FREE_CHUNKS = 32, BUCKETS = 192, MAX_TOTALS = 100000 };
@@ -1367,12 +1367,19 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
         return result;
     }
     if (UNLIKELY(t->busy)) return invoke(i);
+    const Callable *c = &r->callables[callable];
+    int kind = c->kind;
+    if (UNLIKELY(kind == OPENS)) {
+        uint32_t before = t->open;
+        t->open = 0;
+        result = invoke(i);
+        t->open = before;
+        return result;
+    }
     if (t->open && !r->inside) {
         r->passed++;
         return invoke(i);
     }
-    const Callable *c = &r->callables[callable];
-    int kind = c->kind;
     if (!c->record) {
         uint32_t before = t->open;
         t->open += kind == CALL;
@@ -2455,7 +2462,7 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 PyMODINIT_FUNC PyInit__core(void)
 {
     static const struct { const char *name; int value; } constants[] = {
-        {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
+        {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"OPENS", OPENS}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
         {"SPANNED", SPANNED}, {"FIRST", FIRST}, {"COMPLETED", COMPLETED}, {"OWN", OWN}, {"OPAQUE", OPAQUE},
         {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH}, {"ATTRIBUTES", ATTRIBUTES},
         {"EVENT_SIZE", sizeof(Event)}, {"HISTOGRAM_BUCKETS", BUCKETS}};

@@ -10,6 +10,7 @@ from typing import Any
 # Kinds of callable.
 CALL: int  # opaque: while one is open on a thread, what is called below it is "inside"
 SPAN: int  # transparent: recorded with its time, hides nothing below it
+OPENS: int  # leaves no event; what is called below it is the program's own again, although a CALL is open around it: a closure
 SECTION: int  # a span the user named; events below carry its id in `section`
 
 # Bits of an event's `flags`.

@@ -23,13 +23,13 @@ from luxmeter.calls.core._pystate import (
 )
 from luxmeter.calls.core._pywrap import PlainWrapper, PropertyWrapper, Wrapper
 
-CALL, SPAN, SECTION = _pystate.CALL, _pystate.SPAN, _pystate.SECTION
+CALL, SPAN, SECTION, OPENS = _pystate.CALL, _pystate.SPAN, _pystate.SECTION, _pystate.OPENS
 RAISED, INSIDE, SPANNED, FIRST = _pystate.RAISED, _pystate.INSIDE, _pystate.SPANNED, _pystate.FIRST
 COMPLETED, OWN = _pystate.COMPLETED, _pystate.OWN
 EVENT_SIZE, HISTOGRAM_BUCKETS = _pystate.EVENT_SIZE, _pystate.HISTOGRAM_BUCKETS
 holders, holding = _pystate.holders, _pystate.holding
 __all__ = [
-    "CALL", "SPAN", "SECTION", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
+    "CALL", "SPAN", "SECTION", "OPENS", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
     "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
     "now_ns", "frames", "holders", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
 
@@ -270,6 +270,12 @@ class Recorder:
         thread = self._thread()
         if thread.busy:
             return function(*args, **kwargs)
+        if spec.kind == OPENS:
+            before, thread.open = thread.open, 0
+            try:
+                return function(*args, **kwargs)
+            finally:
+                thread.open = before
         if thread.open and not self._inside:
             thread.passed += 1
             return function(*args, **kwargs)

@@ -292,6 +292,8 @@ class TraceResult:
                 said.append(
                     f"{stats['generalised']} calls{where} came after the limit of signatures: not told apart"
                 )
+            if stats.get("unplaced"):  # not in traces of format 1
+                said.append(f"{stats['unplaced']} calls{where} have no line: too many places in code called")
             if stats["unfinished"]:
                 said.append(f"{stats['unfinished']} calls{where} were open when recording paused or stopped")
             if process.end.get("unlooked"):

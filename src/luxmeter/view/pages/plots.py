@@ -24,7 +24,7 @@ from luxmeter.experiment import (
     members_of,
     names_of,
 )
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.render import Chart, Parallel, card, charts_html, parallel_html, save_figure, thinned
 from luxmeter.view.web import page
 
@@ -57,7 +57,7 @@ class Plot:
                 "plot-folder", f"There is no folder {target.absolute().parent}.", "Make it first."
             )
         if target.suffix.lower() == ".html":
-            write_file(target, self.to_html().encode())
+            write_named(target, self.to_html().encode())
         else:
             save_figure(self.charts, target, parallel=self.parallel, title=self.title, dark=dark, dpi=dpi)
         return target

@@ -43,7 +43,11 @@ def read(folder: Path) -> tuple[list[Any] | None, str]:
         except StoreError as error:
             return None, str(error)
     words = " ".join(str(one.message) for one in said if issubclass(one.category, LuxmeterWarning))
-    rows = [] if table is None else list(zip(*(table[n].to_pylist() for n in ("key", "step", "value")), strict=True))
+    rows = (
+        []
+        if table is None
+        else list(zip(*(table[n].to_pylist() for n in ("key", "step", "value")), strict=True))
+    )
     return rows, words
 
 
@@ -98,7 +102,9 @@ def test_a_torn_tail_and_one_of_zeros_are_accepted_without_a_word(tmp_path: Path
     for tail in (good[:-1], good[: -len(good) // PIECES + 10], good + bytes(4096), good + good[:30]):
         file.write_bytes(tail)
         found, said = read(tmp_path / "t")
-        assert found is not None and not said and found == rows[: len(found)] and len(found) >= len(rows) - ROWS
+        assert (
+            found is not None and not said and found == rows[: len(found)] and len(found) >= len(rows) - ROWS
+        )
 
 
 def test_what_was_damaged_is_said_after_it_was_folded_too(tmp_path: Path) -> None:

@@ -26,9 +26,23 @@ atexit.register(lambda: sys.stderr.write(" ".join(name for name in {HEAVY!r} if 
 from luxmeter.view.cli import main
 main()
 """
-TAKES_A_RUN = (
-    "show diff code reproduce rollback rerun note tag untag rm archive export control eval plot"
-).split()
+TAKES_A_RUN = [
+    "show",
+    "diff",
+    "code",
+    "reproduce",
+    "rollback",
+    "rerun",
+    "note",
+    "tag",
+    "untag",
+    "rm",
+    "archive",
+    "export",
+    "control",
+    "eval",
+    "plot",
+]
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ LAB_FORMAT = 1
 ID_LETTERS = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well
 
 RUNS, TRASH, JOURNAL, BLOBS, INDEX, TRACES = "runs", "trash", "journal", "blobs", "index", "traces"
+STAGING = (".import-*",)  # in a lab: of imports that go on, or were killed
 QUEUE, RANKS = "queue", "ranks"
 
 IDENTITY, PARAMS, ENVIRONMENT = "run.json", "params.json", "environment.json"

@@ -26,9 +26,23 @@ atexit.register(lambda: sys.stderr.write(" ".join(name for name in {HEAVY!r} if 
 from luxmeter.view.cli import main
 main()
 """
-TAKES_A_RUN = (
-    "show diff code reproduce rollback rerun note tag untag rm archive export control eval plot"
-).split()
+TAKES_A_RUN = [
+    "show",
+    "diff",
+    "code",
+    "reproduce",
+    "rollback",
+    "rerun",
+    "note",
+    "tag",
+    "untag",
+    "rm",
+    "archive",
+    "export",
+    "control",
+    "eval",
+    "plot",
+]
 
 
 @pytest.fixture
@@ -57,7 +71,9 @@ def test_runs_are_offered_and_nothing_heavy_is_imported(lab: Lab) -> None:
     lux.runs()  # now the index has these
     three = made(lab, "svhn")  # and this one not yet
     offered, imported = tab("luxmeter show ")
-    assert set(offered) == {"latest", "latest~1", one, two, three, "mnist", "cifar", "svhn"} and imported == ""
+    assert (
+        set(offered) == {"latest", "latest~1", one, two, three, "mnist", "cifar", "svhn"} and imported == ""
+    )
     assert offered.index(three) < min(offered.index(one), offered.index(two))
     assert tab(f"luxmeter diff {one} ci")[0] == ["cifar"]
     assert tab("luxmeter rm mnist cifar sv")[0] == ["svhn"]
@@ -122,7 +138,10 @@ def test_every_command_that_takes_a_run_offers_them(name: str, lab: Lab) -> None
 
 
 def test_it_can_be_installed(own_home: Path) -> None:
-    named = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the shell is named, not looked for
+    named = {
+        **os.environ,
+        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+    }  # the shell is named, not looked for
     program = [sys.executable, "-c", PROGRAM]
     shown = subprocess.run([*program, "--show-completion", "bash"], capture_output=True, text=True, check=True, env=named)  # fmt: skip
     assert "_LUXMETER_COMPLETE=complete_bash" in shown.stdout

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.experiment import Experiment as Experiment
     from luxmeter.experiment.experiment import plain_params as plain_params
     from luxmeter.experiment.folder import folder_of as folder_of
+    from luxmeter.experiment.integrations.other_trackers import hear_other_trackers as hear_other_trackers
     from luxmeter.experiment.log.logger import Logger as Logger
     from luxmeter.experiment.meter.meter import AvgMeter as AvgMeter
     from luxmeter.experiment.meter.meter import Meter as Meter
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = door(
     __name__,
     {
+        "hear_other_trackers": "integrations.other_trackers",
         "ProjectCode": "capture.project_code",
         "drop_project": "capture.project_code",
         "keep_project": "capture.project_code",

@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.experiment import Experiment, offer_experiment, params_of, program_ended, program_follows
+from luxmeter.experiment import (
+    Experiment,
+    hear_other_trackers,
+    offer_experiment,
+    params_of,
+    program_ended,
+    program_follows,
+)
 from luxmeter.import_hook import call_after_import
 from luxmeter.store import Ending
 
@@ -40,6 +47,8 @@ class Watched:
             if framework not in sys.modules:
                 call_after_import(watched._note_random, framework)
         watched._listen_to_argparse()
+        experiment.offers_reading = True
+        hear_other_trackers()
         return watched
 
     def ended(self, error: BaseException | None) -> None:

@@ -23,22 +23,174 @@ from collections.abc import Iterator
 from typing import Any
 
 _METRICS = frozenset(
-    "loss losses logloss nll acc accuracy acc1 acc5 top1 top5 err error errors f1 auc auroc auprc precision recall ppl "
-    "perplexity bleu rouge meteor map map50 iou miou dice psnr ssim mse mae rmse mape r2 kl elbo reward rewards rew return "
-    "returns score wer cer fid entropy bpc bpb bpp mrr ndcg em exact rouge1 rouge2 rougel cider spice win_rate".split()
+    [
+        "loss",
+        "losses",
+        "logloss",
+        "nll",
+        "acc",
+        "accuracy",
+        "acc1",
+        "acc5",
+        "top1",
+        "top5",
+        "err",
+        "error",
+        "errors",
+        "f1",
+        "auc",
+        "auroc",
+        "auprc",
+        "precision",
+        "recall",
+        "ppl",
+        "perplexity",
+        "bleu",
+        "rouge",
+        "meteor",
+        "map",
+        "map50",
+        "iou",
+        "miou",
+        "dice",
+        "psnr",
+        "ssim",
+        "mse",
+        "mae",
+        "rmse",
+        "mape",
+        "r2",
+        "kl",
+        "elbo",
+        "reward",
+        "rewards",
+        "rew",
+        "return",
+        "returns",
+        "score",
+        "wer",
+        "cer",
+        "fid",
+        "entropy",
+        "bpc",
+        "bpb",
+        "bpp",
+        "mrr",
+        "ndcg",
+        "em",
+        "exact",
+        "rouge1",
+        "rouge2",
+        "rougel",
+        "cider",
+        "spice",
+        "win_rate",
+    ]
 )
-_BESIDE = frozenset("lr gnorm norm learning rate grad momentum mfu eta time".split())  # rule 4
-_DOUBTFUL = frozenset("err error errors map return returns score precision recall em exact dice".split())  # with a point
+_BESIDE = frozenset(
+    ["lr", "gnorm", "norm", "learning", "rate", "grad", "momentum", "mfu", "eta", "time"]
+)  # rule 4
+_DOUBTFUL = frozenset(
+    [
+        "err",
+        "error",
+        "errors",
+        "map",
+        "return",
+        "returns",
+        "score",
+        "precision",
+        "recall",
+        "em",
+        "exact",
+        "dice",
+    ]
+)  # with a point
 _SETTINGS = frozenset(
-    "weight weights coef coefficient lambda alpha beta gamma scale scaler fn func function type name target threshold thresh "
-    "patience delta smoothing start factor decay clip margin eps epsilon file path dir py txt log json jsonl pt pth ckpt yaml "
-    "yml csv png md onnx html version code codes seed every interval freq window workers".split()
+    [
+        "weight",
+        "weights",
+        "coef",
+        "coefficient",
+        "lambda",
+        "alpha",
+        "beta",
+        "gamma",
+        "scale",
+        "scaler",
+        "fn",
+        "func",
+        "function",
+        "type",
+        "name",
+        "target",
+        "threshold",
+        "thresh",
+        "patience",
+        "delta",
+        "smoothing",
+        "start",
+        "factor",
+        "decay",
+        "clip",
+        "margin",
+        "eps",
+        "epsilon",
+        "file",
+        "path",
+        "dir",
+        "py",
+        "txt",
+        "log",
+        "json",
+        "jsonl",
+        "pt",
+        "pth",
+        "ckpt",
+        "yaml",
+        "yml",
+        "csv",
+        "png",
+        "md",
+        "onnx",
+        "html",
+        "version",
+        "code",
+        "codes",
+        "seed",
+        "every",
+        "interval",
+        "freq",
+        "window",
+        "workers",
+    ]
 )
-_PHASES = frozenset("train training val valid validation eval evaluation test dev".split())
+_PHASES = frozenset(["train", "training", "val", "valid", "validation", "eval", "evaluation", "test", "dev"])
 _BEFORE = _PHASES | frozenset(
-    "avg average mean best lm total running final epoch batch smoothed top ema min max ep metrics rollout".split()
+    [
+        "avg",
+        "average",
+        "mean",
+        "best",
+        "lm",
+        "total",
+        "running",
+        "final",
+        "epoch",
+        "batch",
+        "smoothed",
+        "top",
+        "ema",
+        "min",
+        "max",
+        "ep",
+        "metrics",
+        "rollout",
+    ]
 )
-_HELD_OUT = re.compile(r"\W*(test|val|valid|validation|eval|evaluation|dev)\b(?![-_/@.=]|\s*(?:loss|acc))", re.I)
+_HELD_OUT = re.compile(
+    r"\W*(test|val|valid|validation|eval|evaluation|dev)\b(?![-_/@.=]|\s*(?:loss|acc))", re.I
+)
 
 _NUMBER = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b"
 _END = r"(?![\w:/\\]|[.\-+]\w)"
@@ -56,7 +208,7 @@ _STEP = re.compile(
     re.I,
 )
 _EPOCH = re.compile(r"(?:^|[\s(\[{|,;])epoch(?:\(\w+\))?\b[\s:=#\[(]*(\d+)(?![\w.]*\d)", re.I)
-_BAR = re.compile(r"(?:\||\[|^|\s)\s*(\d+)\s*/\s*(\d+)\b(?!/)")
+_BAR = re.compile(r"(?:(?<=[|\[(])|^|(?<=[^:=]\s))\s*(\d+)\s*/\s*(\d+)\b(?!/)")
 _ROW = re.compile(r"^\s*(?:[\d.eE+\-%]+|nan|inf|\d+/\d+|[\d.]+[A-Za-z]{1,2}|[\d:]+)$")
 _STEPS = ("global_step", "step", "iteration", "iter", "num_updates", "update", "batch", "total_timesteps")
 _LONGEST = 4000
@@ -70,34 +222,38 @@ class PrintedMetrics:
     def __init__(self) -> None:
         self._epoch: int | None = None
         self._columns: list[str] = []
-        self._last: dict[str, tuple[Any, float, int]] = {}  # of each series: where it stood, its value, its step
+        self._last: dict[
+            str, tuple[Any, float, int]
+        ] = {}  # of each series: where it stood, its value, its step
 
     def read(self, line: str) -> Found:
         """The values in a line: name, value, step."""
         text = _ESCAPES.sub("", line[:_LONGEST]).rstrip()
-        if not text or not any(map(str.isdigit, text)) and not self._is_header(text):
-            if text:
-                self._columns = []
+        if not text or self._is_header(text):
+            return []
+        if not any(map(str.isdigit, text)):
+            self._columns = []
             return []
         if self._columns and (row := self._row(text)) is not None:
             return row
         self._columns = []
-        if "Namespace(" in text or text.lstrip().startswith(("usage:", "$ ", "python ", "File ", "#")):
+        if "Namespace(" in text or text.lstrip().startswith(("usage:", "$ ", "python ", "File ", "#", "*")):
             return []
         given = _object(text)
         if given is not None:
-            return self._of_object(given)
+            return self._of_object(given, text)
         text = _PREFIX.sub("", text)
         return self._of_text(text)
 
     # -- one line ----------------------------------------------------------------------------------------------
 
-    def _of_object(self, given: dict[str, Any]) -> Found:
+    def _of_object(self, given: dict[str, Any], text: str) -> Found:
         numbers = dict(_flat(given))
         if not any(_is_metric(name) for name in numbers):
             return []
         place = next((int(numbers[name]) for name in _STEPS if name in numbers), None)
-        epoch = numbers.get("epoch")
+        told = _EPOCH.search(text.partition("{")[0])
+        epoch = numbers.get("epoch", float(told[1]) if told else None)
         values = {n: v for n, v in numbers.items() if n not in (*_STEPS, "epoch") and not _is_setting(n)}
         if place is None and epoch is not None and epoch == int(epoch):
             place = int(epoch)
@@ -134,9 +290,16 @@ class PrintedMetrics:
         if counted is None:
             return known, (known,)
         done, whole = counted
-        if known is None or epoch is None and done == whole:  # Keras: the epoch's last line, below `Epoch 3/10`
+        if known is None or (
+            epoch is None and done == whole
+        ):  # Keras: the epoch's last line, below `Epoch 3/10`
             return (done if known is None else known), (known, done)
-        if bar and epoch is not None and re.search(rf"epoch\W*{epoch}\s*/\s*{whole}\b", text, re.I) and not step:
+        if (
+            bar
+            and epoch is not None
+            and re.search(rf"epoch\W*{epoch}\s*/\s*{whole}\b", text, re.I)
+            and not step
+        ):
             return epoch, (epoch,)
         return known * whole + done, (known, done)
 
@@ -158,7 +321,11 @@ class PrintedMetrics:
     def _is_header(self, text: str) -> bool:
         names = [name for name in re.split(r"[\s,|│;]+", text.strip()) if name]
         metrics = [name for name in names if _is_metric(name)]
-        if len(names) < 2 or not metrics or not all(re.fullmatch(rf"{_NAME}(?:\([\w%]+\))?", n) for n in names):
+        if (
+            len(names) < 2
+            or not metrics
+            or not all(re.fullmatch(rf"{_NAME}(?:\([\w%]+\))?", n) for n in names)
+        ):
             return False
         if len(metrics) < 2 and not {"epoch", "step", "iter"} & {n.lower() for n in names}:
             return False
@@ -167,7 +334,9 @@ class PrintedMetrics:
 
     def _row(self, text: str) -> Found | None:
         cells = [cell for cell in re.split(r"[\s,|│;]+", text.strip()) if cell]
-        if len(cells) < len(self._columns) or not all(_ROW.match(c.rstrip(":")) for c in cells[: len(self._columns)]):
+        if len(cells) < len(self._columns) or not all(
+            _ROW.match(c.rstrip(":")) for c in cells[: len(self._columns)]
+        ):
             return None
         values, place = {}, None
         for name, cell in zip(self._columns, cells, strict=False):
@@ -190,7 +359,7 @@ def _named(match: re.Match[str], in_table: bool) -> tuple[str, float, bool] | No
     )  # fmt: skip
     if not is_beside and not _is_metric(name):
         return None
-    if is_beside or before in _BEFORE and before != "epoch":
+    if is_beside or (before in _BEFORE and before != "epoch"):
         name = f"{before}_{name}" if before and before in (*_BEFORE, "learning", "grad") else name
     if match["part"] is not None:  # accuracy: 9838/10000
         whole = int(match["whole"])
@@ -214,7 +383,9 @@ def _is_metric(name: str) -> bool:
     parts = [_words(part) for part in name.split("/")]
     known = [any(_bare(w) in _METRICS or w in _METRICS for w in part) for part in parts]
     # train/loss, loss/train: every part of a name that looks like a path is a word of ours.
-    return any(known) and all(k or len(parts) == 1 or set(p) & _BEFORE for k, p in zip(known, parts, strict=True))
+    return any(known) and all(
+        k or len(parts) == 1 or set(p) & _BEFORE for k, p in zip(known, parts, strict=True)
+    )
 
 
 def _bare(word: str) -> str:

@@ -155,6 +155,10 @@ class Settings(Mapping[str, Any]):
             )
         self._change(scope, {name: value}, ())
 
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set `name` in the lab, or for all labs where there is none."""
+        self.update("local" if find_lab().exists else "global", name, value)
+
     def remove(self, scope: str, name: str) -> None:
         """Remove `name` from "global" or "local"."""
         if name not in self.scope(scope):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.compare.curves import axes_of as axes_of
     from luxmeter.experiment.compare.curves import curves_of as curves_of
     from luxmeter.experiment.compare.curves import curves_of_tensorboard as curves_of_tensorboard
+    from luxmeter.experiment.compare.curves import in_range as in_range
     from luxmeter.experiment.compare.curves import line_of as line_of
     from luxmeter.experiment.compare.curves import members_of as members_of
     from luxmeter.experiment.compare.curves import names_of as names_of
@@ -147,6 +148,7 @@ __getattr__, __dir__, __all__ = door(
         "axes_of": "compare.curves",
         "curves_of": "compare.curves",
         "curves_of_tensorboard": "compare.curves",
+        "in_range": "compare.curves",
         "line_of": "compare.curves",
         "members_of": "compare.curves",
         "names_of": "compare.curves",

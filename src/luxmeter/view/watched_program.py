@@ -28,6 +28,7 @@ class Watched:
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
+        self.id = experiment.id  # also when the program's own experiment goes on in its run
 
     @staticmethod
     def begin(request: RunRequest) -> Watched:

@@ -97,3 +97,14 @@ def test_two_writers_lose_nothing() -> None:
         for path in globs.glob_fn.parent.iterdir()
         if path.name.startswith(".settings.json.") and path.suffix != ".lock"
     ]
+
+
+def test_set_as_in_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the lab where there is one, else for all of them."""
+    lux.globs["a"] = 4
+    assert lux.globs.scope("global") == {"a": 4}
+    Lab.open(Path.cwd() / ".luxmeter")
+    lux.globs["a"] = 5
+    assert (
+        lux.globs["a"] == 5 and lux.globs.scope("local") == {"a": 5} and lux.globs.scope("global") == {"a": 4}
+    )

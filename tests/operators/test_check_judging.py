@@ -16,7 +16,7 @@ import torch
 
 from luxmeter.operators.checks import comparing
 from luxmeter.operators.checks.comparing import Compared, compare
-from luxmeter.operators.checks.excuses import ANY_ORDER, DRAWS, ON_AN_EDGE, REFUSED, SIGNS, UNFILLED
+from luxmeter.operators.checks.excuses import ANY_ORDER, DRAWS, ITERATED, ON_AN_EDGE, REFUSED, SIGNS, UNFILLED
 from luxmeter.operators.checks.judging import Judged, Where, judge
 from luxmeter.operators.checks.script import script_of, written
 from luxmeter.operators.checks.shrinking import shrunk
@@ -403,3 +403,26 @@ def test_a_script_compares_whatever_comes(gives: Callable[[Any], Any], said: str
         assert _shows(trial, {"name": "torch.gives", "source": "captured"}, gradient=False) == said
     finally:
         del torch.gives  # type: ignore[attr-defined]
+
+
+def test_what_is_iterated_is_compared_to_half_of_the_digits() -> None:
+    excused = set()
+    for seed in range(12):
+        torch.manual_seed(seed)
+        a = torch.randn(5, 5)
+        a = (a + a.T) / 2 + 5 * torch.eye(5)
+        x = torch.randn(5, 1)
+        found = judge(
+            Trial("torch.lobpcg", lambda a, x: torch.lobpcg(a, X=x), (a, x)), Where(backward=False), seed=seed
+        )
+        assert found.status == "passed", found
+        excused.add(found.excused)
+
+        def wrong(a: torch.Tensor, x: torch.Tensor) -> Any:
+            values, vectors = torch.lobpcg(a, X=x)
+            return values * (1.002 if a.dtype is F32 else 1), vectors
+
+        assert (
+            judge(Trial("torch.lobpcg", wrong, (a, x)), Where(backward=False), seed=seed).status == "failed"
+        )
+    assert ITERATED in excused

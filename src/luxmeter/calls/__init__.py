@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from luxmeter.calls.formats import trace_format_of as trace_format_of
     from luxmeter.calls.frameworks import has_mindspore as has_mindspore
     from luxmeter.calls.frameworks import import_mindspore as import_mindspore
+    from luxmeter.calls.kinds import KINDS as KINDS
+    from luxmeter.calls.kinds import OUTSIDE as OUTSIDE
+    from luxmeter.calls.kinds import kind_of as kind_of
     from luxmeter.calls.layout import free_name as free_name
     from luxmeter.calls.layout import make_trace_folder as make_trace_folder
     from luxmeter.calls.layout import mark_stopped as mark_stopped
@@ -29,14 +32,15 @@ if TYPE_CHECKING:
     from luxmeter.calls.listen import Listener as Listener
     from luxmeter.calls.options import TraceOptions as TraceOptions
     from luxmeter.calls.options import TraceSettings as TraceSettings
+    from luxmeter.calls.outside import Gap as Gap
+    from luxmeter.calls.outside import Outside as Outside
+    from luxmeter.calls.outside import ThreadTime as ThreadTime
     from luxmeter.calls.patching.patcher import coverage as coverage
-    from luxmeter.calls.phases import KINDS as KINDS
-    from luxmeter.calls.phases import OUTSIDE as OUTSIDE
     from luxmeter.calls.phases import Split as Split
-    from luxmeter.calls.phases import kind_of as kind_of
     from luxmeter.calls.phases import split_of as split_of
     from luxmeter.calls.processes import Token as Token
     from luxmeter.calls.reader import trace_title as trace_title
+    from luxmeter.calls.records import SECTION as SECTION
     from luxmeter.calls.records import CallableNames as CallableNames
     from luxmeter.calls.records import SignatureNames as SignatureNames
     from luxmeter.calls.result import TraceResult as TraceResult
@@ -47,6 +51,9 @@ if TYPE_CHECKING:
     from luxmeter.calls.session import start_in_child as start_in_child
     from luxmeter.calls.session import stop as stop
     from luxmeter.calls.session import trace as trace
+    from luxmeter.calls.source import AnnotatedSource as AnnotatedSource
+    from luxmeter.calls.source import SourceFile as SourceFile
+    from luxmeter.calls.source import SourceLine as SourceLine
     from luxmeter.calls.stragglers import CollectiveWaits as CollectiveWaits
     from luxmeter.calls.stragglers import RankWaits as RankWaits
     from luxmeter.calls.stragglers import Stragglers as Stragglers
@@ -85,11 +92,15 @@ __getattr__, __dir__, __all__ = door(
         "TraceOptions": "options",
         "TraceSettings": "options",
         "coverage": "patching.patcher",
-        "KINDS": "phases",
-        "OUTSIDE": "phases",
+        "KINDS": "kinds",
+        "OUTSIDE": "kinds",
         "Split": "phases",
-        "kind_of": "phases",
+        "kind_of": "kinds",
+        "Gap": "outside",
+        "Outside": "outside",
+        "ThreadTime": "outside",
         "split_of": "phases",
+        "SECTION": "records",
         "Token": "processes",
         "trace_title": "reader",
         "CallableNames": "records",
@@ -102,6 +113,9 @@ __getattr__, __dir__, __all__ = door(
         "start_in_child": "session",
         "stop": "session",
         "trace": "session",
+        "AnnotatedSource": "source",
+        "SourceFile": "source",
+        "SourceLine": "source",
         "CollectiveWaits": "stragglers",
         "RankWaits": "stragglers",
         "Stragglers": "stragglers",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from luxmeter.calls.kinds import KINDS, OUTSIDE, WHOLE, YOURS, kind_of
 from luxmeter.calls.records import SECTION
 from luxmeter.calls.tree import parents
 from luxmeter.calls.window import typical_step
@@ -14,44 +15,6 @@ from luxmeter.calls.window import typical_step
 if TYPE_CHECKING:
     from luxmeter.calls.reader import Recording
     from luxmeter.calls.result import TraceResult
-
-KINDS = (
-    "modules",
-    "operators",
-    "backward",
-    "optimizer",
-    "data",
-    "communication",
-    "your functions and sections",
-    "outside the calls",
-)
-MODULES, OPERATORS, BACKWARD, OPTIMIZER, DATA, COMMUNICATION, YOURS, OUTSIDE = range(len(KINDS))
-_WHOLE = (BACKWARD, OPTIMIZER, DATA, COMMUNICATION)  # all that happens inside one of these belongs to it
-
-
-def kind_of(name: str, path: str = "") -> int:
-    """The kind of a call by its name; `path` is that of a module in its model."""
-    if path:
-        return MODULES
-    if name.startswith(("torch.optim.", "torch.amp.GradScaler")) or name.endswith(
-        (".zero_grad", ".clip_grad_norm_", ".clip_grad_value_")
-    ):
-        return OPTIMIZER
-    if name.startswith(("torch.autograd.", "mindspore.grad", "mindspore.value_and_grad")) or name.endswith(
-        ".backward"
-    ):
-        return BACKWARD
-    if name.startswith("torch.utils.data.") or "DataLoader" in name:
-        return DATA
-    if name.startswith(("torch.distributed.", "mindspore.communication.")):
-        return COMMUNICATION
-    if name.startswith("torch.nn.") and not name.startswith(
-        ("torch.nn.functional.", "torch.nn.init.", "torch.nn.utils.")
-    ):
-        return MODULES
-    if not name[:1].isidentifier():  # `[]`, `==`: operators as Python writes them
-        return OPERATORS
-    return OPERATORS if name.startswith(("torch.", "Tensor.", "torchvision.", "mindspore.")) else YOURS
 
 
 @dataclass(frozen=True)
@@ -109,7 +72,7 @@ def _by_kind(recording: Recording, events: dict[str, Any]) -> Any:
     kind = kinds[events["callable"]]
     parent, depth = parents(events), events["depth"]
     is_whole = np.zeros(len(KINDS), dtype=bool)
-    is_whole[list(_WHOLE)] = True
+    is_whole[list(WHOLE)] = True
     for level in range(int(depth.min(initial=0)) + 1, int(depth.max(initial=0)) + 1):
         at = np.flatnonzero((depth == level) & (parent >= 0))
         above = kind[parent[at]]

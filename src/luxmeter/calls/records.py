@@ -14,6 +14,10 @@ Format history
    A signature may name the group of a collective (a word of kind `group`: its ranks).
    A callable's words may name its framework; where they do not, it is torch (all there was before).
    `trace.json` may say on what it was made (`environment`: processor, versions, threads of torch).
+2: An event has a `site`: the line of the program that made the call (0: none). `words.jsonl` says what sites stand for (`site`:
+   file, function, line, and what the text of the file is called); texts lie in `sources/`, by content. A row of totals has the
+   site before its histogram. Format 1 is read as if no line were known.
+   Every line of `words.jsonl` ends with its CRC-32 (`sum`), `end.json` has one (`$sum`), events are sealed (store/sealed.py).
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ import pyarrow as pa
 
 from luxmeter.signature import Signature
 
-FORMAT = 1
+FORMAT = 2
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 CALL, SPAN, SECTION = 0, 1, 2
@@ -47,7 +51,9 @@ EVENT_DTYPE = np.dtype(
         ("module", "<u4"),
         ("depth", "<u2"),
         ("flags", "<u2"),
-    ]
+        ("site", "<u4"),
+    ],
+    align=True,
 )
 assert EVENT_DTYPE.names is not None
 EVENT_SCHEMA = pa.schema(
@@ -120,6 +126,16 @@ class SignatureNames:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteNames:
+    """A line of the program that calls. `source`: what the text of its file is called in the trace's folder."""
+
+    file: str
+    function: str
+    line: int
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessRecord:
     """One process of a trace: what its ids stand for and what it counted."""
 
@@ -129,6 +145,7 @@ class ProcessRecord:
     signatures: Mapping[int, SignatureNames]
     threads: Mapping[int, str]
     end: Mapping[str, Any] = field(default_factory=dict)
+    sites: Mapping[int, SiteNames] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:

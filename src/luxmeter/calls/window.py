@@ -83,7 +83,8 @@ def in_window(result: TraceResult, window: Window | None) -> TraceResult:
         np.subtract.at(child_ns, parent[cut], events["duration_ns"][cut].astype(child_ns.dtype))
     left = {name: (child_ns if name == "child_ns" else column)[keep] for name, column in events.items()}
     made = copy.copy(result)
-    made.__dict__["recording"] = replace(recording, events=left)
+    made.__dict__.pop("main outside", None)
+    made.__dict__["recording"] = replace(recording, events=left, cut=True)
     return made
 
 

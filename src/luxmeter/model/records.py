@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from luxmeter.by_name import by_name
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import MissingExtraError, UsageError, suggestion
 from luxmeter.model.optimizers import TrainingMemory, training_memory
 from luxmeter.render import amount
@@ -241,11 +240,7 @@ class ModelCost:
     def to_csv(self, path: str | Path | None = None) -> str:
         """One line a module as CSV text, also written to `path` if given."""
         lines = [_flat(row) for row in self.modules]
-        stream = io.StringIO()
-        writer = csv.DictWriter(stream, fieldnames=list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-        return written(stream.getvalue(), path)
+        return written(csv_text([list(lines[0]), *(list(line.values()) for line in lines)]), path)
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row a module, indexed by name (needs pandas)."""

@@ -22,6 +22,7 @@ from luxmeter.store.checked import is_begun, is_half_made, read_identity
 from luxmeter.store.finished import FinishedRun, put_finished
 from luxmeter.store.journal import announce
 from luxmeter.store.liveness import Process
+from luxmeter.store.origin import mark_of
 from luxmeter.store.rank_writer import rank_folders
 from luxmeter.store.results import Result, traces_in
 from luxmeter.store.rows import RunRow
@@ -88,6 +89,7 @@ class Lab:
             )
         run_id, folder = self._reserved_folder(run_id) or self._new_folder()
         identity = identity_of(run_id, name, kind=kind, parent=parent, created_ns=time.time_ns())
+        identity["mark"] = mark_of(identity, folder)
         if params:
             write_json(folder / layout.PARAMS, described(params))
         if environment:

@@ -22,7 +22,7 @@ from typing import Literal
 
 from luxmeter.errors import StoreError
 
-RUN_FORMAT = 1
+RUN_FORMAT = 2  # 2: pieces of tables have checksums (segments.py), and run.json may have a mark (origin.py)
 LAB_FORMAT = 1
 
 ID_LETTERS = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well

@@ -22,6 +22,7 @@ from luxmeter.store import checked, layout
 from luxmeter.store.blobs import read_blob
 from luxmeter.store.liveness import Process, is_alive
 from luxmeter.store.marks import Marks
+from luxmeter.store.output_follower import OutputFollower
 from luxmeter.store.points import Points, metric_schema, object_schema, summarise_table
 from luxmeter.store.rank_writer import rank_folders
 from luxmeter.store.records import (
@@ -452,9 +453,15 @@ class Run:
                 if key is None or row["key"] == key
             ]
 
-    def follow(self, name: str = layout.METRICS) -> Follower:
-        """A reader of a growing table: each `new()` gives only the rows that came since."""
-        return Follower(self.folder / layout.TABLES / name)
+    def follow(
+        self, name: str = layout.METRICS, *, position: Mapping[str, Sequence[int]] | None = None
+    ) -> Follower:
+        """A reader of a growing table: each `new()` gives only the rows that came since (or since another's `position`)."""
+        return Follower(self.folder / layout.TABLES / name, position)
+
+    def follow_output(self, position: Mapping[str, int] | None = None) -> OutputFollower:
+        """A reader of what it prints: each `new()` gives only what came since (or since another's `position`)."""
+        return OutputFollower(self.folder, position)
 
     def blob(self, name: str) -> bytes:
         """The content kept under its SHA-256."""

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from luxmeter.train.queue.options import JobOptions as JobOptions
     from luxmeter.train.queue.options import SweepOptions as SweepOptions
     from luxmeter.train.queue.options import WorkerOptions as WorkerOptions
-    from luxmeter.train.queue.options import job_options as job_options
-    from luxmeter.train.queue.options import sweep_options as sweep_options
-    from luxmeter.train.queue.options import worker_options as worker_options
     from luxmeter.train.queue.sweep import Sweep as Sweep
     from luxmeter.train.queue.sweep import Trial as Trial
     from luxmeter.train.queue.sweep import load_sweep as load_sweep
@@ -120,14 +117,11 @@ __getattr__, __dir__, __all__ = door(
         "Wanted": "queue.jobs",
         "open_queue": "queue.jobs",
         "JobOptions": "queue.options",
-        "job_options": "queue.options",
         "Sweep": "queue.sweep",
         "SweepOptions": "queue.options",
         "Trial": "queue.sweep",
         "load_sweep": "queue.sweep",
-        "sweep_options": "queue.options",
         "WorkerOptions": "queue.options",
-        "worker_options": "queue.options",
         "Worker": "queue.worker",
         "line_of_job": "queue.worker",
         "was_left": "queue.worker",

@@ -22,6 +22,7 @@ def show_saved(
     by: str,
     as_json: bool,
     rank: int | None = None,
+    source: bool = False,
 ) -> None:
     """Print the table, or write the files that are asked for and say where."""
     chosen = Window.parse(window, depth) if window or depth is not None else None
@@ -36,7 +37,13 @@ def show_saved(
     if not as_json and request.outputs:
         return
     shown = in_window(result, chosen)
-    if as_json:
+    if source:
+        found = shown.source()
+        if as_json:
+            print_json([asdict(file) for file in found])
+        else:
+            sys.stdout.write(f"{found.text(width=terminal_width(sys.stdout))}\n")
+    elif as_json:
         print_json([asdict(row) for row in shown.table(by or "api")])
     else:
         sys.stdout.write(f"{shown.text(by or 'api', top=request.top, width=terminal_width(sys.stdout))}\n")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from luxmeter.process import Process
 from luxmeter.store import Job, Needs
 from luxmeter.train.queue.engines.engine import End, Room, Start
+
+DEAD = replace(Process.here(), pid=2**22 - 7, started=1.0)  # a process of this machine that is gone
 
 
 def project(folder: Path, **files: str) -> Path:

@@ -4,9 +4,10 @@ import { test } from "node:test";
 
 globalThis.document = { querySelectorAll: () => [], addEventListener() {}, createElementNS() {} };
 const web = "../../../src/luxmeter/view/web";
-const { amount, duration, number, scale, share, shortName, size, ticks } = await import(`${web}/format.js`);
+const { plain } = await import(`${web}/dom.js`);
+const { amount, duration, mark, number, scale, share, shortName, size, ticks } = await import(`${web}/format.js`);
 const { hasWords, inOrder } = await import(`${web}/table.js`);
-const { barsOf, namesOf } = await import(`${web}/flame.js`);
+const { barsOf, fitting, namesOf } = await import(`${web}/flame.js`);
 const { zoomed } = await import(`${web}/timeline.js`);
 const { smoothed, thinned } = await import(`${web}/curves.js`);
 const { squarified } = await import(`${web}/treemap.js`);
@@ -14,9 +15,20 @@ const { squarified } = await import(`${web}/treemap.js`);
 test("numbers are written as Python writes them", () => {
   assert.deepEqual([950, 1234567, 2.5e9].map(duration), ["950 ns", "1.23 ms", "2.50 s"]);
   assert.deepEqual([amount(4089184256), size(102228128), share(0.1234)], ["4.09 G", "97.5 MiB", "12.3%"]);
-  assert.deepEqual([null, 0, 0.00001, 1234567, 0.25].map(number), ["-", "0", "1.00e-5", "1.23e+6", "0.25"]);
+  assert.deepEqual([null, 0, 0.00001, 1234567, 0.25].map(number), ["-", "0", "1e-5", "1,234,567", "0.25"]);
   assert.equal(shortName("pack.age.Net (a.b)"), "Net (a.b)");
   assert.equal(shortName("torch.nn.Linear"), "torch.nn.Linear");
+});
+
+test("marks of axes are short, and names are as long as there is room", () => {
+  assert.deepEqual([0, 0.5, 2e-5, 2500, 20000, 1e6, 999999, 1e28, -3e7].map(mark), ["0", "0.5", "2e-5", "2500", "20 K", "1 M", "1000 K", "1e28", "-30 M"]);
+  const name = "torch.nn.Conv2d (Net.blocks.0.conv)";
+  assert.deepEqual([40, 30, 16, 8, 5, 2].map((n) => fitting(name, n)), [name, "Conv2d (Net.blocks.0.conv)", "Conv2d (conv)", "Conv2d", "Conv…", ""]);
+  assert.equal(fitting("torch.optim.Adam.step", 12), "Adam.step");
+});
+
+test("what would turn text around is spelled out", () => {
+  assert.equal(plain("a\u202eb\x1bc\n学习"), "a\\u202eb\\u001bc\n学习");
 });
 
 test("axes have round marks, and scales lead back", () => {

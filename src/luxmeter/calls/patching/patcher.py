@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from luxmeter.calls import frameworks, processes
@@ -111,8 +112,10 @@ class Patcher:
         framework: str = "torch",
         waits: bool = False,
         run_worker: Callable[..., Any] | None = None,
+        during: Callable[[str], AbstractContextManager[None]] = lambda _: contextlib.nullcontext(),
     ) -> None:
         self.recorder = recorder
+        self.during = during  # what torch.compile prepares, and imports, are done in there
         self.waits = waits  # whether the recorder waits for the device after each call
         self.run_worker = (
             run_worker  # (token, module, name, *args): a DataLoader worker's loop, recorded; None: left alone
@@ -134,7 +137,7 @@ class Patcher:
         self._stand_ins: dict[int, tuple[Any, Any]] = {}  # id(original) -> (original, stand-in)
         self._ours: dict[int, tuple[Any, Any]] = {}  # id(stand-in) -> (original, stand-in)
         self._imports = suspended_imports(
-            (*self._frameworks, *awaited), self.suspended, awaited, self.arrived
+            (*self._frameworks, *awaited), self.suspended, awaited, self.arrived, during
         )
         self._suspended = Suspended(self._take_all, self._put_all)
         self.spawned: processes.Spawned | None = None

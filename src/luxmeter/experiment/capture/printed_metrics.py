@@ -22,171 +22,27 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-_METRICS = frozenset(
-    [
-        "loss",
-        "losses",
-        "logloss",
-        "nll",
-        "acc",
-        "accuracy",
-        "acc1",
-        "acc5",
-        "top1",
-        "top5",
-        "err",
-        "error",
-        "errors",
-        "f1",
-        "auc",
-        "auroc",
-        "auprc",
-        "precision",
-        "recall",
-        "ppl",
-        "perplexity",
-        "bleu",
-        "rouge",
-        "meteor",
-        "map",
-        "map50",
-        "iou",
-        "miou",
-        "dice",
-        "psnr",
-        "ssim",
-        "mse",
-        "mae",
-        "rmse",
-        "mape",
-        "r2",
-        "kl",
-        "elbo",
-        "reward",
-        "rewards",
-        "rew",
-        "return",
-        "returns",
-        "score",
-        "wer",
-        "cer",
-        "fid",
-        "entropy",
-        "bpc",
-        "bpb",
-        "bpp",
-        "mrr",
-        "ndcg",
-        "em",
-        "exact",
-        "rouge1",
-        "rouge2",
-        "rougel",
-        "cider",
-        "spice",
-        "win_rate",
-    ]
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_METRICS = _set(
+    "loss losses logloss nll acc accuracy acc1 acc5 top1 top5 err error errors f1 auc auroc auprc precision recall ppl "
+    "perplexity bleu rouge meteor map map50 iou miou dice psnr ssim mse mae rmse mape r2 kl elbo reward rewards rew return "
+    "returns score wer cer fid entropy bpc bpb bpp mrr ndcg em exact rouge1 rouge2 rougel cider spice"
 )
-_BESIDE = frozenset(
-    ["lr", "gnorm", "norm", "learning", "rate", "grad", "momentum", "mfu", "eta", "time"]
-)  # rule 4
-_DOUBTFUL = frozenset(
-    [
-        "err",
-        "error",
-        "errors",
-        "map",
-        "return",
-        "returns",
-        "score",
-        "precision",
-        "recall",
-        "em",
-        "exact",
-        "dice",
-    ]
-)  # with a point
-_SETTINGS = frozenset(
-    [
-        "weight",
-        "weights",
-        "coef",
-        "coefficient",
-        "lambda",
-        "alpha",
-        "beta",
-        "gamma",
-        "scale",
-        "scaler",
-        "fn",
-        "func",
-        "function",
-        "type",
-        "name",
-        "target",
-        "threshold",
-        "thresh",
-        "patience",
-        "delta",
-        "smoothing",
-        "start",
-        "factor",
-        "decay",
-        "clip",
-        "margin",
-        "eps",
-        "epsilon",
-        "file",
-        "path",
-        "dir",
-        "py",
-        "txt",
-        "log",
-        "json",
-        "jsonl",
-        "pt",
-        "pth",
-        "ckpt",
-        "yaml",
-        "yml",
-        "csv",
-        "png",
-        "md",
-        "onnx",
-        "html",
-        "version",
-        "code",
-        "codes",
-        "seed",
-        "every",
-        "interval",
-        "freq",
-        "window",
-        "workers",
-    ]
+_DOUBTFUL = _set(
+    "err error errors map return returns score precision recall em exact dice"
+)  # taken with a point
+_SETTINGS = _set(
+    "weight weights coef coefficient lambda alpha beta gamma scale scaler fn func function type name target threshold thresh "
+    "patience delta smoothing start factor decay clip margin eps epsilon file path dir py txt log json jsonl pt pth ckpt yaml "
+    "yml csv png md onnx html version code codes seed every interval freq window workers"
 )
-_PHASES = frozenset(["train", "training", "val", "valid", "validation", "eval", "evaluation", "test", "dev"])
-_BEFORE = _PHASES | frozenset(
-    [
-        "avg",
-        "average",
-        "mean",
-        "best",
-        "lm",
-        "total",
-        "running",
-        "final",
-        "epoch",
-        "batch",
-        "smoothed",
-        "top",
-        "ema",
-        "min",
-        "max",
-        "ep",
-        "metrics",
-        "rollout",
-    ]
+_PHASES = _set("train training val valid validation eval evaluation test dev")
+_BEFORE = _PHASES | _set(
+    "avg average mean best lm total running final epoch batch smoothed top ema min max ep metrics rollout"
 )
 _HELD_OUT = re.compile(
     r"\W*(test|val|valid|validation|eval|evaluation|dev)\b(?![-_/@.=]|\s*(?:loss|acc))", re.I

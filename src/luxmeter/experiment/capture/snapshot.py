@@ -152,7 +152,7 @@ def _git_snapshot(root: Path, run_id: str) -> dict[str, Any]:
         "ref": ref,
         "untracked": small,
         "left_out": left_out,
-        "diff": git_text(root, "diff", "--no-color", "--no-ext-diff", seen.head or "", tree)
+        "diff": git_text(root, "diff", "--no-color", "--no-ext-diff", "--no-textconv", seen.head or "", tree)
         if changed
         else "",
     }

@@ -15,7 +15,7 @@ from luxmeter.experiment.transfer.tensorboard_events import read_runs
 from luxmeter.files import from_json
 from luxmeter.late import late
 from luxmeter.render import Axis, Floats, Line, is_even_log, smooth
-from luxmeter.store import Run
+from luxmeter.store import Field, Run, parse_field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +41,10 @@ class Series:
 Sets: TypeAlias = dict[str, list[tuple[str, list[Series]]]]
 
 
-def curves_of(members: Sequence[Run], metrics: Sequence[str] | str = (), *, repeats: bool = False) -> Sets:
-    """The series of these metrics (all but the machine's own, unless named): a line a run, or a variant."""
+def curves_of(
+    members: Sequence[Run], metrics: Sequence[str] | str = (), *, repeats: bool = False, by: str = ""
+) -> Sets:
+    """The series of these metrics (all but the machine's own, unless named): a line a run, a variant, or a value of `by`."""
     keys = [metrics] if isinstance(metrics, str) else list(metrics)
     known = list(dict.fromkeys(key for member in members for key in member.summary))
     if any("@rank" in key for key in keys):  # only then is it looked for
@@ -61,12 +63,43 @@ def curves_of(members: Sequence[Run], metrics: Sequence[str] | str = (), *, repe
         raise UsageError("nothing-to-plot", "The runs have no metric.", "Log some first.")
     if repeats:
         groups = [(g.label, list(g.members)) for g in group_runs(members) if g.members]
+    elif by:
+        groups = _by_field(members, parse_field(by))
     else:
         groups = list(zip(names_of(members), ([m] for m in members), strict=True))
     return {
         key: [(name, [s for m in some if (s := _series(m, key, name)) is not None]) for name, some in groups]
         for key in keys
     }
+
+
+def _by_field(members: Sequence[Run], field: Field) -> list[tuple[str, list[Run]]]:
+    """Runs that have the same value of a field, the values in order."""
+    found: dict[str, list[Run]] = {}
+    for member in members:
+        row = member.row
+        if field.kind == "param":
+            value = canonical(row.params[field.name]) if field.name in row.params else "-"
+        elif field.kind == "tag":
+            value = " ".join(sorted(row.tags)) or "-"
+        elif field.kind in ("name", "state", "host"):
+            value = str(getattr(row, field.kind))
+        else:
+            raise UsageError(
+                "group-by",
+                f"Runs are not grouped by {field.kind}.",
+                "Use name, state, host, tag or param.NAME.",
+            )
+        found.setdefault(value, []).append(member)
+    named = field.name or field.kind
+    return [(f"{named} = {value}", found[value]) for value in sorted(found, key=_numbers_first)]
+
+
+def _numbers_first(text: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(text), text
+    except ValueError:
+        return True, 0.0, text
 
 
 def curves_of_tensorboard(folder: str | Path, metrics: Sequence[str] | str = ()) -> Sets:

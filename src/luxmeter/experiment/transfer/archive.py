@@ -26,6 +26,10 @@ from luxmeter.store import Lab, Run, inside, layout, row_of
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 _CHUNK = 1 << 20
 _MOST_MEMBERS = 1_000_000
+_MOST_TIMES, _SMALL_BYTES = (
+    200,
+    1 << 30,
+)  # more than so many times an archive's size is a bomb, from so many bytes on
 
 
 @dataclass(frozen=True)
@@ -157,8 +161,10 @@ def _ending(path: Path) -> str:
 class _Room:
     """Counts what is unpacked: an archive may not fill the disk."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, packed_bytes: int | None = None) -> None:
         self.left = int(shutil.disk_usage(place).free * 0.9)
+        if packed_bytes is not None:
+            self.left = min(self.left, max(_SMALL_BYTES, _MOST_TIMES * packed_bytes))
         self.members = 0
 
     def take(self, size: int) -> None:
@@ -166,8 +172,8 @@ class _Room:
         if self.left < 0 or self.members > _MOST_MEMBERS:
             raise StoreError(
                 "archive-too-large",
-                "The archive holds more than fits here.",
-                "Make room on the lab's disk first.",
+                "The archive holds more than fits here, or far more than an archive of its size would.",
+                "Make room on the lab's disk; if you trust it, unpack it yourself and import the folder.",
             )
 
 
@@ -186,7 +192,7 @@ def _unpack(source: Path, staging: Path) -> None:
 
 
 def _unpack_zip(source: Path, staging: Path) -> None:
-    room = _Room(staging)
+    room = _Room(staging, source.stat().st_size)
     with zipfile.ZipFile(source) as archive:
         for member in archive.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
@@ -198,7 +204,7 @@ def _unpack_zip(source: Path, staging: Path) -> None:
 
 
 def _unpack_tar(source: Path, staging: Path) -> None:
-    room = _Room(staging)
+    room = _Room(staging, source.stat().st_size)
     with open(source, "rb") as file:
         start = file.read(4)
     ending = ".tar.zst" if start == b"\x28\xb5\x2f\xfd" else ".tar.gz" if start[:2] == b"\x1f\x8b" else ".tar"

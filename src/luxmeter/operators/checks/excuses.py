@@ -28,6 +28,9 @@ SIGNS = "vectors have either sign: compared without, and without gradients"
 SIGN_OPERATORS = frozenset(
     {"linalg.eigh", "linalg.svd", "linalg.qr", "svd", "qr", "linalg.eig", "lobpcg", "Tensor.svd", "Tensor.qr"}
 )
+# Vectors that are made better step by step until they are near enough: half of the dtype's digits.
+ITERATED = "ends when it is near enough: compared to half of the digits, without signs and gradients"
+ITERATED_OPERATORS = frozenset({"lobpcg"})
 # Plain numbers of a test of one's own, as the bytes of a tensor.
 OF_THE_DTYPE = "a number that depends on the dtype: compared with the CPU in the same one"
 # The reference itself raises, in the wider dtype and in the one that is checked.

@@ -15,6 +15,7 @@ from luxmeter.view.cli.zen import numbers, structure_text
 
 if TYPE_CHECKING:
     from luxmeter.model import SearchResult
+from luxmeter.view.options import run_option
 
 
 def register(app: typer.Typer) -> None:
@@ -43,9 +44,7 @@ def register(app: typer.Typer) -> None:
         resume: str = typer.Option(
             "", help="Go on with a search: a run, RUN/search, or the file of its state."
         ),
-        into: str = typer.Option(
-            "", "--into", metavar="RUN", help="Put it into this run: RUN/search, no run of its own."
-        ),
+        into: str = run_option("--into", help="Put it into this run: RUN/search, no run of its own."),
         top: int = typer.Option(5, help="Candidates shown."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:

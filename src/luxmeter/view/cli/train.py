@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.view.completion import complete_run
 from luxmeter.view.script import interpreter_flags
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def register(app: typer.Typer) -> None:
             "",
             "--resume",
             metavar="[=RUN]",
+            autocompletion=complete_run,
             help="Go on from the latest checkpoint of the last run of this name, of RUN, or from a file.",
         ),
         debug: bool = typer.Option(

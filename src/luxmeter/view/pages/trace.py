@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from luxmeter.calls import (
     KINDS,
     OUTSIDE,
+    SECTION,
     CallTable,
     CallTree,
     TraceResult,
@@ -40,7 +43,8 @@ from luxmeter.view.web import page
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
 MOST_ROWS = 2000
-TABLES = {"API": "api", "Signature": "signature", "Module": "module"}
+_INDENT = re.compile("^ +")
+MOST_FILES = 30
 
 
 def trace_page(result: TraceResult, *, title: str, window: Window) -> str:
@@ -70,7 +74,8 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
         (
             None if totals else split_html(result),
             None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
-            card("Calls", tables_html(result, most_rows=most_rows)),
+            card("Hottest calls", tables_html(result, most_rows=most_rows)),
+            source_html(result),
             None if totals else _timeline_card(result, window or Window()),
         )
     )
@@ -90,8 +95,45 @@ def split_html(result: TraceResult) -> Html | None:
 
 
 def tables_html(result: TraceResult, *, most_rows: int = MOST_ROWS) -> Html:
-    """The calls by API, by signature, by module."""
-    return tabs({name: table_of_calls(name, result.table(by), most_rows) for name, by in TABLES.items()})
+    """The calls by API, signature, module, section, line, function; by thread and rank where there are several."""
+    recording = result.recording
+    asked = {
+        "API": True,
+        "Signature": True,
+        "Module": any(words.path for words in recording.callables),
+        "Section": any(words.kind == SECTION for words in recording.callables),
+        "Line": _knows_lines(result),
+        "Function": _knows_lines(result),
+        "Thread": sum(len(process.threads) for process in recording.processes) > 1,
+        "Rank": len({process.rank for process in recording.processes}) > 1,
+    }
+    tables = {name: result.table(name.lower()) for name, is_asked in asked.items() if is_asked}
+    made = {name: table_of_calls(name, table, most_rows) for name, table in tables.items() if table.rows}
+    return tabs(made) if made else element("p", "no call was recorded", class_="lux-quiet")
+
+
+def _knows_lines(result: TraceResult) -> bool:
+    return len(result.recording.sites) > 1
+
+
+def source_html(result: TraceResult) -> Html | None:
+    """The user's files, with what the calls of each line cost; None where the trace does not know its lines."""
+    if not _knows_lines(result):
+        return None
+    files = result.source().files
+    if not files:
+        return None
+    parts = {
+        f"{file.name} {file.share:.0%}": table_html(_indented(file.table())) for file in files[:MOST_FILES]
+    }
+    left_out = len(files) - len(parts)
+    return card("Your code", tabs(parts), quiet=f"{left_out:,} more files made calls" if left_out > 0 else "")
+
+
+def _indented(table: Table) -> Table:
+    """A browser draws several blanks as one."""
+    rows = [[*row[:-1], _INDENT.sub(lambda found: "\u00a0" * len(found[0]), row[-1])] for row in table.rows]
+    return Table(table.columns, rows)
 
 
 def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> Html:
@@ -108,8 +150,6 @@ def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> H
         for r in rows
     ]  # fmt: skip
     left_out = len(table) - len(rows)
-    if not rows:
-        return element("p", f"no call has a {name.lower()}", class_="lux-quiet")
     notes = [f"{left_out:,} more are in the trace"] if left_out else []
     return table_html(Table(columns, cells, notes=notes), names=[r.name for r in rows])
 
@@ -166,4 +206,4 @@ def timeline_of(result: TraceResult, window: Window) -> Timeline:
             Bar(words.shown, words.path or (str(signature) if signature else ""), int(events["start_ns"][k]) - zero,
                 int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]), kind_of(words.name, words.path))
         )  # fmt: skip
-    return Timeline(what, lanes, kinds=KINDS, left_out=left_out)
+    return Timeline(what, lanes, kinds=KINDS, left_out=left_out, ground=OUTSIDE)

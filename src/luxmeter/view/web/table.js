@@ -3,7 +3,7 @@
 import { choose, make, onChoose, onPress } from "./dom.js";
 import { count } from "./format.js";
 
-const FEW = 8; // rows that need no filter
+const FEW = 12; // rows that need no filter
 
 /**
  * What a cell is sorted by: its raw number where there is one, else its text. Nothing comes last.
@@ -74,6 +74,8 @@ export function table(box) {
         row.hidden = !is;
         shown += is ? 1 : 0;
       });
+      const first = all.find((row) => !row.hidden && row.dataset.name !== undefined);
+      if (first !== undefined) for (const row of all) if (row.dataset.name !== undefined) row.tabIndex = row === first ? 0 : -1;
       said.textContent = words.length ? `${count(shown)} of ${count(all.length)} rows` : "";
     };
     bar.append(filter);
@@ -95,15 +97,25 @@ export function table(box) {
     }
   };
   if (all.some((row) => row.dataset.name !== undefined)) {
-    for (const row of all) {
-      if (row.dataset.name === undefined) continue;
-      row.tabIndex = 0;
+    all.forEach((row, i) => {
+      if (row.dataset.name === undefined) return;
+      row.tabIndex = i === 0 ? 0 : -1;
       onPress(row, () => {
         const names = row.classList.contains("lux-lit") ? [] : [row.dataset.name ?? ""];
         light(new Set(names));
         choose(names, box);
       });
-    }
+    });
+    body.addEventListener("keydown", (event) => {
+      const from = document.activeElement, step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+      if (step === 0 || !(from instanceof HTMLTableRowElement)) return;
+      event.preventDefault();
+      const there = [...body.rows].filter((row) => !row.hidden), next = there[there.indexOf(from) + step];
+      if (next === undefined) return;
+      from.tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    });
     onChoose(box, light);
   }
 }
@@ -126,7 +138,6 @@ export function tabs(box) {
   };
   parts.forEach((part, i) => {
     part.setAttribute("role", "tabpanel");
-    part.querySelector(":scope > h3")?.remove();
     const tab = make("button", { type: "button", role: "tab" }, part.dataset.tab ?? "");
     tab.onclick = () => show(i);
     tab.onkeydown = (event) => {

@@ -1,6 +1,6 @@
 // The treemap: what a model is made of, areas are what is chosen (FLOPs, parameters, memory, time).
 
-import { choose, dataOf, make, onChoose, onWidth } from "./dom.js";
+import { choose, dataOf, make, onChoose, onWidth, plain } from "./dom.js";
 import { WRITTEN, share } from "./format.js";
 import { legend } from "./flame.js";
 
@@ -73,7 +73,7 @@ export function treemap(box) {
   /** @param {Part} part */
   const say = (part) => {
     const facts = measures.map((m, i) => `${m.name} ${(WRITTEN[m.kind] ?? String)(part.values[i] ?? 0)}`);
-    said.textContent = `${part.path || part.name} (${part.name}): ${facts.join(", ")}; ${share(value(part) / (value(root) || 1))} of all`;
+    said.textContent = plain(`${part.path ? `${part.path} (${part.name})` : part.name}: ${facts.join(", ")}; ${share(value(part) / (value(root) || 1))} of all`);
   };
   const redraw = () => {
     const width = Math.max(240, field.clientWidth), all = document.createDocumentFragment();
@@ -89,7 +89,7 @@ export function treemap(box) {
       const short = part.path.split(".").pop() || part.name;
       const roomy = place.w > 34 && place.h > 15;
       const cell = make("button", { type: "button", class: `lux-cell ${inner.length ? "lux-inner" : `lux-k${part.kind}`}`, title: part.path || part.name }, roomy ? short : "");
-      Object.assign(cell.style, { left: `${place.x}px`, top: `${place.y}px`, width: `${place.w}px`, height: `${place.h}px` });
+      Object.assign(cell.style, { left: `${(100 * place.x) / width}%`, top: `${place.y}px`, width: `${(100 * place.w) / width}%`, height: `${place.h}px` });
       cell.dataset.name = part.path;
       cell.tabIndex = part === from ? 0 : -1;
       cell.classList.toggle("lux-dim", lit.size > 0 && !inner.length && ![...lit].some((name) => part.path === name || part.path.startsWith(`${name}.`)));

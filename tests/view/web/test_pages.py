@@ -155,7 +155,10 @@ def test_in_a_real_browser(width: int, tmp_path: Path) -> None:
         tab.locator("tr[data-name='torch.add']").first.focus()
         tab.keyboard.press("ArrowDown")
         tab.keyboard.press("Enter")
-        assert tab.locator("tr.lux-lit").count() == 1 and tab.locator(".lux-table tbody tr[tabindex='0']").count() <= 2
+        assert (
+            tab.locator("tr.lux-lit").count() == 1
+            and tab.locator(".lux-table tbody tr[tabindex='0']").count() <= 2
+        )
         tab.keyboard.press("Enter")
         # The table lights the graph, and the graph the table.
         tab.locator("tr[data-name='torch.mm']").click()

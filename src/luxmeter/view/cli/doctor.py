@@ -41,9 +41,13 @@ class Findings:
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command(epilog="Example: luxmeter doctor --try")
+    @app.command(epilog="Example: luxmeter doctor --lab")
     def doctor(
-        tries: bool = typer.Option(False, "--try", help="Also try a trace of a training step: some seconds."),
+        tries: bool = typer.Option(
+            True,
+            "--try/--no-try",
+            help="Whether to try a trace of a training step, which takes some seconds.",
+        ),
         lab: bool = typer.Option(
             False, "--lab", help="Look at all of the lab: what is damaged, and what mends it."
         ),
@@ -82,7 +86,7 @@ def _look_at_lab(*, as_json: bool) -> bool:
     return bool(found)
 
 
-def examine(*, tries: bool = False) -> Findings:
+def examine(*, tries: bool = True) -> Findings:
     """Look at everything; change nothing."""
     findings = Findings()
     machine = environment.machine()
@@ -110,7 +114,7 @@ def _look_at_torch(findings: Findings, *, tries: bool = True) -> None:
         if tries:
             _try_a_trace(findings, version)
         else:
-            findings.torch["a trace"] = "not tried: luxmeter doctor --try"
+            findings.torch["a trace"] = "not tried"
 
 
 def _try_a_trace(findings: Findings, version: str) -> None:

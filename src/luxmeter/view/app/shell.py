@@ -35,7 +35,7 @@ def shell(title: str, body: str, *, edit: bool = False) -> str:
         element("form", find, action="/runs", class_="lux-find"),
         element(
             "span",
-            "may be changed" if edit else "read-only",
+            "editing" if edit else "read-only",
             class_="lux-quiet",
             title="luxmeter ui --edit: notes, tags and trainings may be changed",
         ),

@@ -15,8 +15,8 @@ from torch import nn
 
 import luxmeter as lux
 from luxmeter.errors import CheckpointError, LuxmeterWarning, UsageError
+from luxmeter.frames import users_frames
 from luxmeter.train import NaNGuard
-from luxmeter.train.failure import users_frames
 
 
 def failing(

@@ -53,7 +53,10 @@ class Compiled:
         """Stand-in of torch.compile."""
 
         def through(*args: Any, **kwargs: Any) -> Any:
-            with patcher.suspended():  # it binds the module's __call__, and imports Dynamo the first time
+            with (
+                patcher.suspended(),
+                patcher.during("compile"),
+            ):  # it binds the module's __call__, and imports Dynamo the first time
                 result = original(*args, **kwargs)
             for binding in self.bindings(patcher):
                 patcher.bind(binding)

@@ -259,10 +259,15 @@ def summarise_table(run_folder: Path) -> dict[str, Summary]:
     table = segments.read_segments(run_folder / layout.TABLES / layout.METRICS)
     summaries: dict[str, Summary] = {}
     if table is not None and table.num_rows:
-        encoded = table.column("key").combine_chunks().dictionary_encode()
-        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        _summarise(summaries, names, codes, table.column("value").to_numpy(), table.column("step").to_numpy())
+        add_rows(summaries, table)
     return summaries
+
+
+def add_rows(summaries: dict[str, Summary], table: pa.Table) -> None:
+    """Take rows of the metrics' table into the summaries, in the order they were logged."""
+    encoded = table.column("key").combine_chunks().dictionary_encode()
+    names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    _summarise(summaries, names, codes, table.column("value").to_numpy(), table.column("step").to_numpy())
 
 
 def _summarise(

@@ -132,9 +132,12 @@ class Run:
         """As the index holds it."""
         return self._listed if isinstance(self._listed, RunRow) else self.row_with(self.flat_params)
 
-    def row_with(self, params: Mapping[str, Any]) -> RunRow:
-        """`row`, for who has read the flat parameters already."""
-        metrics = {key: {k: finite(v) for k, v in told.items()} for key, told in self.metrics.items()}
+    def row_with(
+        self, params: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> RunRow:
+        """`row`, for who has read the flat parameters, or the metrics' summaries, already."""
+        told = self.metrics if metrics is None else metrics
+        metrics = {key: {k: finite(v) for k, v in summary.items()} for key, summary in told.items()}
         return RunRow(
             id=self.id,
             name=self.name,
@@ -405,6 +408,11 @@ class Run:
         with reading(place):
             return Points(key, table.cast(pa.schema([metric_schema().field(name) for name in columns])))
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """Of metrics that the program did not log itself: from where they were taken (tensorboard, wandb, mlflow, output)."""
+        return checked.read_sources(self.folder)
+
     def tables(self) -> list[str]:
         """The names of its tables."""
         return list(tables_of(self.folder))
@@ -454,7 +462,7 @@ class Run:
         """A reader of a growing table: each `new()` gives only the rows that came since (or since another's `position`)."""
         return Follower(self.folder / layout.TABLES / name, position)
 
-    def follow_output(self, position: Mapping[str, int] | None = None) -> OutputFollower:
+    def follow_output(self, position: Mapping[str, Sequence[int]] | None = None) -> OutputFollower:
         """A reader of what it prints: each `new()` gives only what came since (or since another's `position`)."""
         return OutputFollower(self.folder, position)
 
@@ -589,6 +597,7 @@ class Run:
             "archived": self.archived,
             "params": dict(self.params),
             "metrics": self.metrics,
+            **({"metrics_from": sources} if (sources := self.sources) else {}),
             **({"metrics_of_other_ranks": others} if others else {}),
             "command": None if command is None else command.record(),
             "code": None

@@ -92,6 +92,9 @@ def charts_of(runs: Sequence[Run], keys: Sequence[str], *, by: str = "") -> list
     grouped = by != ""
     sets = curves_of(runs, list(keys), repeats=by == "repeats", by="" if by == "repeats" else by)
     band = "ci" if grouped else "none"
+    for key, lines in sets.items():
+        if len(runs) == 1 and not any(series for _, series in lines):
+            runs[0].metric(key)  # says why it cannot be read
     return [
         Chart(key, "step", [thinned(line_of(name, series, smoothing=0.0, band=band, x="step")) for name, series in lines if series],
               note=BANDS["ci"] if grouped else "")

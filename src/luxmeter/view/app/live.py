@@ -23,7 +23,7 @@ class Place:
     """How far a run was read. A page carries it, and a stream goes on from there: no point twice, none left out."""
 
     points: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    output: Mapping[str, int] = field(default_factory=dict)
+    output: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         text = json.dumps([self.points, self.output], separators=(",", ":"))
@@ -36,7 +36,7 @@ class Place:
             if len(text) > _MOST_LETTERS:
                 return Place()
             points, output = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            return Place({str(k): (_whole(a), _whole(b)) for k, (a, b) in points.items()}, {str(k): _whole(v) for k, v in output.items()})  # fmt: skip
+            return Place(_places(points), _places(output))
         except (ValueError, TypeError, AttributeError, RecursionError):
             return Place()
 
@@ -103,6 +103,10 @@ def _pairs(key: str, steps: Any, values: Any) -> list[list[float | None]]:
     return [
         [x, y if math.isfinite(y) else None] for x, y in zip(line.x.tolist(), line.y.tolist(), strict=True)
     ]
+
+
+def _places(said: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    return {str(name): (_whole(a), _whole(b)) for name, (a, b) in said.items()}
 
 
 def _whole(value: Any) -> int:

@@ -108,15 +108,15 @@ def _change(run: Run) -> Html:
         "form", element("label", "tags ", element("input", name="tags", value=" ".join(run.tags), size=40)), element("button", "keep the tags"),
         action=f"{at}/tags", method="post", class_="lux-bar",
     )  # fmt: skip
-    acts: str | None = None
-    if run.state == "running":
-        listens = read_listening(run.folder) is not None
-        acts = element(
-            "form",
-            *(element("button", what, name="what", value=what) for what in CONTROLS),
-            action=f"{at}/control", method="post", class_="lux-bar", aria_label="Control",
-        ) if listens else quiet("No training listens in it: pause, resume, checkpoint and stop are those of a Trainer.")  # fmt: skip
-    return card("Change", note, tags, acts)
+    said = element("details", element("summary", "change note and tags"), note, tags)
+    return joined((_controls(run, f"{at}/control") if run.state == "running" else None, said))
+
+
+def _controls(run: Run, at: str) -> Html:
+    if read_listening(run.folder) is None:
+        return quiet("No training listens in it: pause, resume, checkpoint and stop are those of a Trainer.")
+    buttons = (element("button", what, name="what", value=what) for what in CONTROLS)
+    return element("form", *buttons, action=at, method="post", class_="lux-bar", aria_label="Control")
 
 
 def _output(run: Run) -> Html | None:

@@ -321,6 +321,9 @@ def serve(lab: Path, *, host: str, port: int, edit: bool, said: Callable[[str], 
         log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off", server_header=False, ws="none",
     )  # fmt: skip
     server = _Server(config)
+    with contextlib.suppress(LuxmeterError, OSError):  # then its first page says so
+        start.start_page(lab)  # loads what pages are made of: the first one is as quick as the others
+    shell.assets()
     said(f"http://{shown}:{port}/" + (f"?token={token}" if token else ""))
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[socket])

@@ -1,13 +1,13 @@
 """What the Trainer costs a step of data-parallel training: beside bare DDP, in the same two processes, in turns.
 
-    .venv/bin/python benchmarks/ddp_step.py [--rounds 40] [--processes 2] [--check]
+    .venv/bin/python benchmarks/ddp_step.py [--rounds 20] [--processes 2] [--check]
 
 Each trains the same MLP on made-up digits with gloo, one thread a process, and keeps the loss of every step. A contender and a bare
 loop share the processes and take turns of a few steps, one at a time; compared are stretches of four epochs, at whose end all is on
 disk. How memory happens to lie in a process makes one of two equal loops up to a tenth slower for as long as it lives, so a long
 round tells no more than a short one: there are many, each in new processes, forked from one that has imported everything. Both
-loops are threads, and which begins changes with each round. Timed is rank 0. A second bare loop is a contender, too: what it differs
-by is the noise. So is the other way to have DDP's buckets the same after a resume.
+loops are threads, and the one that began tends to be faster: a round has processes for either order. Timed is rank 0. A second bare
+loop is a contender, too: what it differs by is the noise. So is the other way to have DDP's buckets the same after a resume.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ CONTENDERS: dict[str, Callable[[Path, Turns], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=40, help="each with processes of its own")
+    parser.add_argument("--rounds", type=int, default=20, help="each with processes of its own, twice")
     parser.add_argument(
         "--epochs", type=int, default=8, help=f"of each contender in a round, {STRETCH} more or less"
     )
@@ -160,7 +160,10 @@ def main() -> None:
     for number in range(options.rounds):
         for name in options.systems:
             print(f"\rround {number + 1} of {options.rounds}: {name:36}", end="", flush=True, file=sys.stderr)
-            times[name].append(in_processes(name, options, is_first=number % 2 == 1))
+            (base, own), (base_2, own_2) = (
+                in_processes(name, options, is_first=first) for first in (False, True)
+            )
+            times[name].append((base + base_2, own + own_2))
     print(file=sys.stderr)
     steps = in_epoch(options.processes)
     title = f"MLP, {options.rounds} rounds of {options.epochs} epochs of {steps} steps, gloo, {options.processes} processes of 1 thread"

@@ -32,6 +32,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 import luxmeter as lux
+from luxmeter.stats import Interval, median_interval
 
 CALLS, BLOCKS = 1000, 20
 Way = Callable[[], AbstractContextManager[Any]]
@@ -104,7 +105,9 @@ def ways(*, one_call: bool) -> dict[str, Way]:
         "lux": lambda: lux.trace(core="c"),
         "torch.profiler": profiler(),
         "torch.profiler record_shapes": profiler(record_shapes=True),
+        "torch.profiler with_stack": profiler(with_stack=True),
     }
+    found["lux without lines"] = lambda: lux.trace(core="c", lines=False)
     if one_call:
         found["lux timed only"] = lambda: lux.trace(core="c", signatures=False)
         found["lux totals"] = lambda: lux.trace(core="c", totals=True)
@@ -284,6 +287,26 @@ def alternating(step: Callable[[], None], *, rounds: int) -> dict[str, float]:
     return {name: spent / best["bare"] for name, spent in best.items()}
 
 
+def paired(step: Callable[[], None], *, rounds: int) -> dict[str, Interval]:
+    """The ratio to bare of a block right beside it, with its 95 % interval: of the trace, of one without lines, of bare itself."""
+    found = {}
+    for name, lines in (("lux", True), ("lux without lines", False)):
+        ratios: dict[str, list[float]] = {name: [], "bare against bare": []}
+        with lux.trace(core="c", lines=lines) as t:
+            step()
+            steps = max(2, min(20, int(2e7 / max(_time_of_steps(step, 2), 1))))
+            for number in range(rounds):
+                times = {}
+                for turn in ["bare", name, "bare against bare"][:: 1 if number % 2 else -1]:
+                    with contextlib.nullcontext() if turn == name else t._patcher.suspended():
+                        step()
+                        times[turn] = _time_of_steps(step, steps)
+                for turn, each in ratios.items():
+                    each.append(times[turn] / times["bare"])
+        found |= {turn: median_interval(each) for turn, each in ratios.items()}
+    return found
+
+
 def _time_of_steps(step: Callable[[], None], steps: int) -> int:
     """The best of some steps, nanoseconds of the thread."""
     best = sys.maxsize
@@ -294,7 +317,12 @@ def _time_of_steps(step: Callable[[], None], steps: int) -> int:
     return best
 
 
-def goals(calls: dict[str, Times], ratios: dict[str, dict[str, Times]], both_ms: float) -> dict[str, bool]:
+def goals(
+    calls: dict[str, Times],
+    ratios: dict[str, dict[str, Times]],
+    both_ms: float,
+    of_step: dict[str, Interval],
+) -> dict[str, bool]:
     """What was promised, and whether this run kept it."""
     peer = calls["torch.profiler record_shapes"]
     timed, default = calls["lux timed only"], calls["lux"]
@@ -302,7 +330,11 @@ def goals(calls: dict[str, Times], ratios: dict[str, dict[str, Times]], both_ms:
     def part(cost: float, of: float) -> str:
         return f"1/{of / cost:.0f}" if cost > 0 else "nothing"
 
+    lines = default[0] - calls["lux without lines"][0]
     found = {
+        f"the line that calls costs at most 60 ns a call ({lines:.0f})": lines <= 60,
+        "MLP step with lines, upper end of the paired interval, at most 1.05x "
+        f"({of_step['lux'].high:.3f}x)": of_step["lux"].high <= 1.05,
         "a timed call, with its signature, costs at most 1/5 of record_shapes while running "
         f"({part(default[0], peer[0])}; without signature {part(timed[0], peer[0])})": default[0]
         <= peer[0] / 5,
@@ -364,9 +396,10 @@ def main() -> int:
     torch.manual_seed(0)
     calls = one_call(chosen.rounds)
     ratios = {} if chosen.only_call else programs(chosen.rounds)
+    of_step = paired(mlp(), rounds=4 * chosen.rounds)
     both = start_and_stop(5)
     after = survivor(chosen.rounds)
-    kept = goals(calls, ratios, both)
+    kept = goals(calls, ratios, both, of_step)
     kept["a stand-in that survives its trace adds at most 30 ns to a call"] = after <= 30
     if chosen.json:
         print(
@@ -374,6 +407,7 @@ def main() -> int:
                 {
                     "one_call_ns": calls,
                     "programs": ratios,
+                    "paired_mlp_step": {name: [i.estimate, i.low, i.high] for name, i in of_step.items()},
                     "start_and_stop_ms": both,
                     "survivor_ns": after,
                     "goals": kept,
@@ -385,6 +419,9 @@ def main() -> int:
         print(f"{'one call, a + b: added ns':<32}{'running':>10}{'process':>10}{'with end':>10}")
         for name, times in calls.items():
             print(f"{name:<32}" + "".join(f"{t:>10.0f}" for t in times))
+        print("\nMLP + Adam, ratio to a bare block beside it, median and 95 % interval")
+        for name, ratio in of_step.items():
+            print(f"{name:<32}{ratio.estimate:>9.3f}x  ({ratio.low:.3f} to {ratio.high:.3f})")
         for program, found in ratios.items():
             print(f"\n{program:<32}{'running':>10}{'process':>10}{'with end':>10}")
             for name, times in found.items():

@@ -210,7 +210,9 @@ def test_command_writes_a_file_for_each_model(command):
     ]
     assert Path("m-Large-2.csv").read_text() == Path("m-Large.csv").read_text()
     page = Path("m.html").read_text()
-    assert "Side by side" in page and all(f'data-tab="{name}"' in page for name in ("small", "Large (2)", "Large (3)"))
+    assert "Side by side" in page and all(
+        f'data-tab="{name}"' in page for name in ("small", "Large (2)", "Large (3)")
+    )
 
 
 def test_command_takes_named_inputs_built_models_and_latency(command):

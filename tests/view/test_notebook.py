@@ -278,10 +278,16 @@ def test_a_run_as_a_notebook(execute: Callable[..., list[Any]], lab: Lab, tmp_pa
     path = notebook_report(run, tmp_path / "report.ipynb")
     made = nbformat.read(path, as_version=4)
     nbformat.validate(made)
-    assert [c.source for c in made.cells if c.cell_type == "markdown"][1:] == ["## Parameters", "## Curves", "## Output"]
+    assert [c.source for c in made.cells if c.cell_type == "markdown"][1:] == [
+        "## Parameters",
+        "## Curves",
+        "## Output",
+    ]
     assert made.cells[0].source.startswith(r"# net\_\*1\*")
     cells = [c for c in made.cells if c.cell_type == "code"]
-    assert all(c.execution_count for c in cells) and not any(o.output_type == "error" for c in cells for o in c.outputs)
+    assert all(c.execution_count for c in cells) and not any(
+        o.output_type == "error" for c in cells for o in c.outputs
+    )
     assert run.id in shown_in(cells[0].outputs) and "all done" in shown_in(cells[-1].outputs)
     with pytest.raises(UsageError, match="Make it first"):
         notebook_report(run, tmp_path / "nowhere" / "report.ipynb")

@@ -83,15 +83,17 @@ class CostReport:
         return f"{self.of_calls}\n{self.of_once}"
 
 
-_known: dict[tuple[str, bool, bool, bool], CallCost] = {}
+_known: dict[tuple[str, bool, bool, bool, bool], CallCost] = {}
 
 
 def measure(
-    core: ModuleType, *, hooks: dict[str, Any], signatures: bool, totals: bool, strides: bool
+    core: ModuleType, *, hooks: dict[str, Any], signatures: bool, totals: bool, strides: bool, lines: bool
 ) -> CallCost:
     """Measured once a process for each way of recording: a few milliseconds."""
-    key = (core.__name__, signatures, totals, strides)
+    key = (core.__name__, signatures, totals, strides, lines)
     if key not in _known:
+        if lines:  # the line that calls is its own, as in a program: no frame is passed over
+            hooks = {**hooks, "is_mine": lambda code: True}
         _known[key] = _measure(core, hooks=hooks, signatures=signatures, totals=totals, strides=strides)
     return _known[key]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+import zlib
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from luxmeter.calls.records import CALL, SECTION, CallableNames, SignatureNames
+from luxmeter.calls.records import CALL, SECTION, STEP, CallableNames, SignatureNames, SiteNames
+from luxmeter.calls.sites import Sources, UserCode, words_of
 from luxmeter.signature import Opaque, Signature, describe, signature_from_json, tensors_in
 from luxmeter.signature import to_json as signature_to_json
 from luxmeter.torch_extra import has_torch
@@ -43,12 +46,18 @@ Describer: TypeAlias = dict[str, Any]  # "facts": what looks at values (signatur
 class Names:
     """Names for ids. `add` is called by whoever patches; `on_signature` and `on_thread` by the core."""
 
-    def __init__(self, arguments: Arguments, how: Describer | None = None) -> None:
+    def __init__(
+        self, arguments: Arguments, how: Describer | None = None, user_code: UserCode | None = None
+    ) -> None:
+        """`user_code`: of which the lines are told; None: of none."""
         self._arguments = arguments
+        self.user_code = user_code
+        self.sources: Sources | None = None  # where the texts of the program's files are kept
         self._describer = how or {}  # keyword arguments for signature.describe: facts=, module=
         self.callables: list[CallableNames] = [CallableNames(OWN_NAME)]
         self.signatures: dict[int, SignatureNames] = {}
         self.threads: dict[int, str] = {}
+        self.idents: dict[int, int] = {}  # of threads, to their numbers
         self.sections: dict[str, int] = {}
         self._described: dict[int, int] = {}  # signature -> callable, while it is described
         # Handed from the program's threads to the writer one by one: to walk a dictionary that they add to would fail.
@@ -57,7 +66,7 @@ class Names:
             tuple[str, int], None
         ] = {}  # in order; those given by `untold_lines` and not yet `told`
         self._given: list[tuple[str, int]] = []
-        self._told: set[int] = set()  # callables
+        self._told: set[tuple[str, int]] = set()  # callables and sites
         self.refused: Exception | None = None  # why something could not be told the last time
         self._recorder: Recorder | None = None
         self.token: Any = None
@@ -85,7 +94,7 @@ class Names:
         )
         while len(self.callables) <= number:  # other threads may do the same: a place too many is harmless
             self.callables.append(_NOBODY)
-        self.callables[number] = CallableNames(name, label, kind, path, framework)
+        self.callables[number] = CallableNames(name, label, kind, path, framework, boundary)
         return number
 
     def section(self, name: str) -> int:
@@ -96,6 +105,12 @@ class Names:
         if path not in self.sections:
             self.sections[path] = self.add(path, kind=SECTION)
         return self.sections[path]
+
+    def step(self) -> int:
+        """The id of what t.step() leaves."""
+        if STEP not in self.sections:
+            self.sections[STEP] = self.add(STEP, kind=SECTION)
+        return self.sections[STEP]
 
     def child_token(self) -> Any:
         """What a spawned worker needs to join the trace; None when it cannot."""
@@ -151,18 +166,22 @@ class Names:
         """Note the name of the thread that begins to record (without making one up for it in `threading`)."""
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
         self.threads[number] = thread.name if thread is not None else f"native-{threading.get_native_id()}"
+        self.idents[threading.get_ident()] = number
         self._new.append(("thread", number))
 
     # -- to the folder and back
 
-    def untold_lines(self, callables: Iterable[int], *, last: bool = False) -> list[str]:
-        """JSON lines for what the folder does not hold: these callables, and all signatures and threads since.
+    def untold_lines(
+        self, callables: Iterable[int], sites: Iterable[int] = (), *, last: bool = False
+    ) -> list[str]:
+        """JSON lines for what the folder does not hold: these callables and sites, and all signatures and threads since.
 
         They are given again until `told` is called. One that cannot be written waits; with `last` it is unknown for good.
         """
         while self._new:
             self._untold[self._new.popleft()] = None
-        self._untold.update((("callable", n), None) for n in callables if n not in self._told)
+        used = [*(("callable", n) for n in callables), *(("site", n) for n in sites if n)]
+        self._untold.update((each, None) for each in used if each not in self._told)
         lines, self._given, self.refused = [], [], None
         for kind, number in self._untold:
             try:
@@ -172,7 +191,7 @@ class Names:
                 if kind != "signature" or not last:
                     continue
                 told = self._signature_json(number, UNKNOWN)
-            lines.append(json.dumps(told, separators=(",", ":")))
+            lines.append(_summed(json.dumps(told, separators=(",", ":"))))
             self._given.append((kind, number))
         return lines
 
@@ -180,8 +199,8 @@ class Names:
         """What `untold_lines` gave rests in the folder."""
         for kind, number in self._given:
             del self._untold[kind, number]
-            if kind == "callable":
-                self._told.add(number)
+            if kind in ("callable", "site"):
+                self._told.add((kind, number))
         self._given = []
 
     def _as_json(self, kind: str, number: int) -> dict[str, Any]:
@@ -194,9 +213,12 @@ class Names:
                 "kind": names.kind,
                 "path": names.path,
                 "framework": names.framework,
+                **({"boundary": True} if names.boundary else {}),
             }
         if kind == "thread":
             return {"thread": number, "name": self.threads[number]}
+        if kind == "site":
+            return {"site": number, **asdict(self._site(number))}
         return self._signature_json(number, self.signatures[number].signature)
 
     def _signature_json(self, number: int, signature: Signature) -> dict[str, Any]:
@@ -206,17 +228,44 @@ class Names:
             said["outputs"] = names.outputs
         return {"signature": number, "of": names.callable, **said}
 
+    def _site(self, number: int) -> SiteNames:
+        assert self._recorder is not None and self.user_code is not None
+        code, at = self._recorder.site(number)
+        path = self.user_code.path(code.co_filename)
+        source = self.sources.keep(code.co_filename, path) if self.sources is not None else ""
+        return words_of(code, at, path, source)
+
     def forget_told(self) -> None:
         """Tell everything again: a forked child writes to a folder of its own, with threads of its own."""
         for number, callable_id in self._described.items():  # by threads that are not here
             self.signatures[number] = _general(callable_id)
         self._described.clear()
         self.threads.clear()
+        self.idents.clear()
         self._told.clear()
         self._untold.clear()
         self._new = deque(("signature", number) for number in self.signatures)
         if "facts" in self._describer:
             self._describer["facts"].skipped = 0
+
+
+_SUM = re.compile(r',"sum":"([0-9a-f]{8})"\}$')
+
+
+def _summed(line: str) -> str:
+    """A line with the CRC-32 of what it was as its last entry."""
+    return f'{line[:-1]},"sum":"{zlib.crc32(line.encode()):08x}"}}'
+
+
+def _without_sum(line: str) -> str:
+    """The line as it was; ValueError if it is another one. Older traces have no sums."""
+    found = _SUM.search(line)
+    if found is None:
+        return line
+    was = line[: found.start()] + "}"
+    if f"{zlib.crc32(was.encode(errors='surrogateescape')):08x}" != found[1]:
+        raise ValueError("not what was written")
+    return was
 
 
 def _general(callable_id: int) -> SignatureNames:
@@ -241,21 +290,25 @@ def describer(framework: str | None, *, facts: bool) -> Describer:
 
 
 def read_lines(
-    lines: Iterable[str],
-) -> tuple[dict[int, CallableNames], dict[int, SignatureNames], dict[int, str]]:
-    """What `untold_lines` gave; a torn line is passed over."""
+    lines: Iterable[str], damaged: list[str] | None = None
+) -> tuple[dict[int, CallableNames], dict[int, SignatureNames], dict[int, str], dict[int, SiteNames]]:
+    """What `untold_lines` gave; a torn line is passed over, and so is one that is not as it was written (into `damaged`)."""
     callables: dict[int, CallableNames] = {0: CallableNames(OWN_NAME)}
     signatures: dict[int, SignatureNames] = {}
     threads: dict[int, str] = {}
+    sites: dict[int, SiteNames] = {}
     for line in lines:
         try:
-            told = json.loads(line)
+            told = json.loads(_without_sum(line))
         except ValueError:
+            if damaged is not None:
+                damaged.append(line)
             continue
         if "callable" in told:
             callables[told["callable"]] = CallableNames(
-                told["name"], told["label"], told["kind"], told["path"], told.get("framework", _default(told))
-            )
+                told["name"], told["label"], told["kind"], told["path"], told.get("framework", _default(told)),
+                told.get("boundary", False),
+            )  # fmt: skip
         elif "signature" in told:
             general = told.get("general", False)
             found = Signature(general=True) if general else signature_from_json(told["is"])
@@ -263,4 +316,6 @@ def read_lines(
             signatures[told["signature"]] = SignatureNames(told["of"], found, general, outputs=outputs)
         elif "thread" in told:
             threads[told["thread"]] = told["name"]
-    return callables, signatures, threads
+        elif "site" in told:
+            sites[told["site"]] = SiteNames(told["file"], told["function"], told["line"], told["source"])
+    return callables, signatures, threads, sites

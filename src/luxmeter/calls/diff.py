@@ -14,7 +14,8 @@ from luxmeter.calls.options import TraceOptions
 from luxmeter.calls.reader import Recording
 from luxmeter.calls.records import FIRST
 from luxmeter.calls.result import TraceResult
-from luxmeter.calls.table import chosen_events, namer, self_times
+from luxmeter.calls.source import same_lines
+from luxmeter.calls.table import BY_SITE, chosen_events, namer, need_sites, self_times
 from luxmeter.environment import Difference
 from luxmeter.errors import TraceError, UsageError, suggestion
 from luxmeter.files import read_json
@@ -22,7 +23,7 @@ from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 from luxmeter.verdict import Comparison, Regression, compare_many
 
 ChangeKind = Literal["slower", "faster", "more", "fewer", "same", "unclear", "new", "gone"]
-BY = ("api", "signature", "module")
+BY = ("api", "signature", "module", "line", "function")
 MOST_VALUES = 800  # of one name: the test looks at all pairs
 FEWEST_SHARED = 10  # names, below which nothing is said about what they have in common
 FEWEST_CALLS = 20  # of a name that takes part in that
@@ -155,6 +156,8 @@ _KINDS: dict[ChangeKind, str] = {
 def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: float = 0.05) -> TraceDiff:
     """Compare two traces, name by name, on the self times of their calls without each API's first.
 
+    By line, a line that other lines moved is the same line, by the texts that both traces keep; its number is that in B.
+
     A change counts only if it is beyond chance, beyond the wandering inside each trace, larger than `smallest`, and
     stands out from the changes of all names: two runs of the same program differ by the machine's state, which moves
     every name a little and by different amounts. With fewer than ten names that cannot be told.
@@ -172,7 +175,10 @@ def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: fl
         raise UsageError(
             "bad-smallest", f"The smallest difference is {smallest!r}.", "Give a share above 0, such as 0.05."
         )
-    values, numbers = zip(*(_values(trace, by) for trace in (a, b)), strict=True)
+    for trace in (a, b):
+        need_sites(trace.recording, by)
+    moved = same_lines(a, b) if by == "line" else {}
+    values, numbers = zip(_values(a, by, moved), _values(b, by, {}), strict=True)
     totals = [sum(int(v.sum()) for v in side.values()) for side in values]
     shares = [
         {name: float(v.sum()) / (total or 1) for name, v in side.items()}
@@ -244,6 +250,8 @@ _TOUCHES = {
     "strides": "what a call cost to record, and names by signature",
     "max_signatures": "names by signature",
     "facts": "what the first call of a signature cost to record",
+    "lines": "what a call cost to record, and names by line and function",
+    "lines_in": "names by line and function",
     "lossless": "whether the program waited for the recorder",
     "core": "what a call cost to record",
 }
@@ -327,7 +335,9 @@ def _moved(
     return kind, relative, share * (speed * often - 1), f"{often:.3g} times as often{a_call}"
 
 
-def _values(trace: TraceResult, by: str) -> tuple[dict[str, Values], dict[str, int]]:
+def _values(
+    trace: TraceResult, by: str, moved: Mapping[str, str]
+) -> tuple[dict[str, Values], dict[str, int]]:
     """Self times in ns of each name's calls after the first, in their order; and the number of all its calls."""
     recording: Recording = trace.recording
     if recording.totals:
@@ -353,8 +363,8 @@ def _values(trace: TraceResult, by: str) -> tuple[dict[str, Values], dict[str, i
     counted: dict[str, int] = {}
     called = dict(zip(*(found.tolist() for found in np.unique(key[keep], return_counts=True)), strict=True))
     for number in np.unique(chosen).tolist():
-        said, detail, _ = name(number >> 32, number & 0xFFFFFFFF, 0, 0)
-        full = f"{said}({detail})" if by == "signature" else said
+        said, detail, _ = name(number >> 32, number & 0xFFFFFFFF, 0, 0, number & 0xFFFFFFFF)
+        full = f"{said}({detail})" if by == "signature" else moved.get(said, said)
         groups.setdefault(full, []).append(np.flatnonzero(chosen == number))
         counted[full] = counted.get(full, 0) + called[number]
     return {full: own[np.sort(np.concatenate(parts))] for full, parts in groups.items()}, counted
@@ -362,6 +372,8 @@ def _values(trace: TraceResult, by: str) -> tuple[dict[str, Values], dict[str, i
 
 def _key(events: dict[str, npt.NDArray[Any]], by: str) -> npt.NDArray[np.int64]:
     """One number for each event of one group."""
+    if by in BY_SITE:
+        return events["site"].astype(np.int64)
     signature = events["signature"].astype(np.int64) if by == "signature" else 0
     return events["callable"].astype(np.int64) << 32 | signature
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import os
 import secrets
@@ -23,6 +22,7 @@ from luxmeter.calls.result import TraceResult
 from luxmeter.calls.table import BY
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.window import Window, first_ns, in_window
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import MissingExtraError, TraceError, UsageError, suggestion
 
 if TYPE_CHECKING:
@@ -159,10 +159,9 @@ def _write_rows(table: pa.Table, path: Path, format: str) -> None:
         return
     with open(path, "w", encoding="utf-8", newline="") as stream:
         if format == "csv":
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(table.column_names)
+            stream.write(csv_text([table.column_names]))
             for batch in table.to_batches(max_chunksize=_ROWS):
-                writer.writerows(zip(*map(_python_values, batch.columns), strict=True))
+                stream.write(csv_text(zip(*map(_python_values, batch.columns), strict=True)))
             return
         stream.write("[")
         before = "\n"
@@ -223,11 +222,11 @@ def _write_perfetto(result: TraceResult, stream: IO[str], zero_ns: int) -> None:
     stream.write("\n]}\n")
 
 
-_KIND = ("callable", "signature", "section", "process", "thread")
+_KIND = ("callable", "signature", "section", "process", "thread", "site")
 
 
 def _kinds_of_events(events: dict[str, Numbers]) -> tuple[list[list[int]], Numbers]:
-    """The distinct (callable, signature, section, process, thread, raised) and which of them each event is."""
+    """The distinct (callable, signature, section, process, thread, site, raised) and which of them each event is."""
     raised = (events["flags"] & RAISED != 0).astype(np.int64)
     columns = [events[name].astype(np.int64) for name in _KIND]
     code = raised
@@ -238,7 +237,14 @@ def _kinds_of_events(events: dict[str, Numbers]) -> tuple[list[list[int]], Numbe
 
 
 def _head(
-    result: TraceResult, call: int, signature: int, section: int, process: int, thread: int, raised: int
+    result: TraceResult,
+    call: int,
+    signature: int,
+    section: int,
+    process: int,
+    thread: int,
+    site: int,
+    raised: int,
 ) -> str:
     """What events of one kind have in common, as the beginning of a JSON object."""
     recording = result.recording
@@ -248,6 +254,8 @@ def _head(
         "with": str(said) if said is not None else "",
         "module": words.path,
         "section": recording.callables[section].name if section else "",
+        "line": recording.lines[site],
+        "function": place.function if (place := recording.sites[site]) else "",
         "raised": bool(raised),
     }
     event = {

@@ -62,6 +62,10 @@ class TraceOptions:
     signatures: bool = option(True, "Shapes, dtypes, devices, scalars of every call.")
     strides: bool = option(False, "Strides of tensors are part of the signature.")
     facts: bool = option(True, "Look at a tensor's values (range, density) at first sight of a signature.")
+    lines: bool = option(True, "Note the line of your code that makes each call.")
+    lines_in: Sequence[str] | str = option(
+        (), "Packages whose lines count as your code.", read=_listed, many=True
+    )
     totals: bool = option(False, "Sums and histograms only: small for any length.")
     sample: int = option(  # a step ends with step(), or with an optimizer's step
         1,
@@ -118,6 +122,8 @@ class TraceSettings(TypedDict, total=False):
     signatures: bool
     strides: bool
     facts: bool
+    lines: bool
+    lines_in: Sequence[str] | str
     totals: bool
     sample: int
     budget: float | None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from luxmeter.calls.describe import OWN_NAME, read_lines
 from luxmeter.calls.records import (
@@ -23,10 +24,12 @@ from luxmeter.calls.records import (
     CallableNames,
     ProcessRecord,
     SignatureNames,
+    SiteNames,
 )
-from luxmeter.errors import TraceError
+from luxmeter.calls.sites import short_names
+from luxmeter.errors import LuxmeterError, TraceError
 from luxmeter.files import read_json
-from luxmeter.store import read_segments
+from luxmeter.store import read_sealed, read_segments, tell_loss
 
 Numbers = npt.NDArray[Any]
 
@@ -48,6 +51,7 @@ class TotalsRow:
     min_ns: int
     max_ns: int
     histogram: Numbers
+    site: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,14 @@ class Recording:
     callables: tuple[CallableNames, ...]
     signatures: tuple[SignatureNames | None, ...]
     processes: tuple[ProcessRecord, ...]
+    sites: tuple[SiteNames | None, ...] = (None,)
+    cut: bool = False  # to a part of the trace
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """Each site as `train.py:17`, with as much of the path as tells files apart; empty for none."""
+        short = short_names(site.file for site in self.sites if site is not None)
+        return tuple("" if site is None else f"{short[site.file]}:{site.line}" for site in self.sites)
 
     @property
     def n(self) -> int:
@@ -115,14 +127,43 @@ def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = 
     """Read one trace, or several as one. `running` stands in for the end of this process's part while it runs."""
     merger = _Merger()
     for folder in folders:
-        _check(folder)
-        for process in sorted(folder.glob("rank*-*"), key=_rank_and_pid):
-            merger.add(process, running)
+        with _reading(folder):
+            _check(folder)
+            for process in sorted(folder.glob("rank*-*"), key=_rank_and_pid):
+                merger.add(process, running)
     return merger.done()
+
+
+@contextlib.contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Whatever damaged bytes make of who reads them is one kind of error, with the trace's name."""
+    try:
+        yield
+    except LuxmeterError:
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise _damaged(folder, str(error)) from error
+    except Exception as error:
+        raise _damaged(folder, f"{type(error).__name__}: {error}") from error
+
+
+def _damaged(folder: Path, why: str) -> TraceError:
+    return TraceError(
+        "trace-damaged",
+        f"The trace in {folder} cannot be read: {why.rstrip('.')[:300]}.",
+        "Restore it from a copy, or trace again.",
+    )
 
 
 def trace_title(folder: Path) -> str:
     """A trace in a line: how many calls in how long. Reads two columns of it only."""
+    with _reading(folder):
+        return _title(folder)
+
+
+def _title(folder: Path) -> str:
     calls, elapsed_ns, processes = 0, 0, 0
     ranks = set()
     for process in folder.glob("rank*-*"):
@@ -168,6 +209,7 @@ class _Merger:
         self._signatures: list[SignatureNames | None] = [None]
         self._signature_ids: dict[Any, int] = {}
         self._processes: list[ProcessRecord] = []
+        self._sites: dict[SiteNames | None, int] = {None: 0}
         self._events: list[dict[str, Numbers]] = []
         self._totals: list[TotalsRow] = []
 
@@ -179,21 +221,25 @@ class _Merger:
         signatures = _lookup(
             {old: self._signature(words, callables) for old, words in record.signatures.items()}
         )
+        sites = _lookup({old: self._sites.setdefault(w, len(self._sites)) for old, w in record.sites.items()})
         for part in _parts(process):
-            columns = {name: part.column(name).to_numpy() for name in EVENT_SCHEMA.names}
+            columns = {name: part.column(name).to_numpy() for name in part.column_names}
             for name in ("callable", "section", "module"):
                 columns[name] = _map(callables, columns[name])
             columns["signature"] = _map(signatures, columns["signature"])
+            written = columns.get("site")  # not in format 1
+            columns["site"] = np.zeros(part.num_rows, np.uint32) if written is None else _map(sites, written)
             columns["process"] = np.full(part.num_rows, number, dtype=np.uint32)
             self._events.append(columns)
         for row in record.end.get("totals", ()):
             ids = [_map(callables, np.array([row[i]]))[0] for i in (0, 2)]
             signature = _map(signatures, np.array([row[1]]))[0]
-            histogram = np.array(row[11], dtype=np.int64)
+            histogram = np.array(row[-1], dtype=np.int64)
+            site = int(_map(sites, np.array([row[-2] if len(row) > 12 else 0]))[0])  # not in format 1
             thread, flags, n, total, child, wait, low, high = row[3:11]
             self._totals.append(
                 TotalsRow(number, int(ids[0]), int(signature), int(ids[1]), thread, flags, n, total, child, wait, low,
-                          high, histogram)
+                          high, histogram, site)
             )  # fmt: skip
 
     def done(self) -> Recording:
@@ -209,6 +255,7 @@ class _Merger:
             tuple(self._callables),
             tuple(self._signatures),
             tuple(self._processes),
+            tuple(self._sites),
         )
 
     def _callable(self, words: CallableNames) -> int:
@@ -234,10 +281,14 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
     """What one process told about itself."""
     rank, pid = _rank_and_pid(process)
     try:
-        lines = (process / "words.jsonl").read_text(encoding="utf-8").splitlines()
+        told = (process / "words.jsonl").read_bytes().decode("utf-8", "surrogateescape")
+        lines = told.split("\n")
     except FileNotFoundError:
-        lines = []
-    callables, signatures, threads = read_lines(lines)
+        lines = [""]
+    damaged: list[str] = []
+    callables, signatures, threads, sites = read_lines(lines[:-1], damaged)  # behind the last newline: torn
+    if damaged:
+        tell_loss(process / "words.jsonl", f"{len(damaged)} of its lines")
     end = read_json(process / "end.json", default=None)
     if end is None:
         end = running if running is not None and pid == os.getpid() else {}
@@ -245,17 +296,13 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
         if number in signatures:
             ranges = tuple((low, high) for low, high in pairs)
             signatures[number] = replace(signatures[number], float_ranges=ranges)
-    return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end)
+    return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end, sites)
 
 
 def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:
     for part in sorted({path.with_suffix("") for path in (process / "events").glob("[0-9]*")}):
         compact = part.with_suffix(".parquet")
-        table = (
-            pq.read_table(compact, partitioning=None, columns=columns)
-            if compact.exists()
-            else read_segments(part, columns=columns)
-        )
+        table = read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
         if table is not None:
             yield table
 

@@ -14,6 +14,12 @@ Format history
    A signature may name the group of a collective (a word of kind `group`: its ranks).
    A callable's words may name its framework; where they do not, it is torch (all there was before).
    `trace.json` may say on what it was made (`environment`: processor, versions, threads of torch).
+2: An event has a `site`: the line of the program that made the call (0: none). `words.jsonl` says what sites stand for (`site`:
+   file, function, line, and what the text of the file is called); texts lie in `sources/`, by content. A row of totals has the
+   site before its histogram. A callable's words may say that its end is the end of a training step (`boundary`); `t.step()`
+   leaves an event of the recorder's own, of the callable `(step)`. `end.json` has the pauses of each thread (`pauses`: kind, thread,
+   start, duration; `short_pauses`: the number and time of those too short to keep). Format 1 is read as if no line were known.
+   Every line of `words.jsonl` ends with its CRC-32 (`sum`), `end.json` has one (`$sum`), events are sealed (store/sealed.py).
 """
 
 from __future__ import annotations
@@ -27,10 +33,11 @@ import pyarrow as pa
 
 from luxmeter.signature import Signature
 
-FORMAT = 1
+FORMAT = 2
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
-CALL, SPAN, SECTION = 0, 1, 2
+CALL, SPAN, SECTION, OPENS = 0, 1, 2, 3
+STEP = "(step)"  # the name of the recorder's own event that t.step() leaves
 RAISED, INSIDE, SPANNED, FIRST, COMPLETED, OWN = 1, 2, 4, 8, 16, 32
 
 # The layout of one event in the core's buffers, and the order of the columns on disk.
@@ -47,7 +54,9 @@ EVENT_DTYPE = np.dtype(
         ("module", "<u4"),
         ("depth", "<u2"),
         ("flags", "<u2"),
-    ]
+        ("site", "<u4"),
+    ],
+    align=True,
 )
 assert EVENT_DTYPE.names is not None
 EVENT_SCHEMA = pa.schema(
@@ -98,6 +107,7 @@ class CallableNames:
     kind: int = CALL
     path: str = ""  # of a module in its model
     framework: str = ""  # whose it is: "torch", "mindspore"; empty for sections and functions of the user's
+    boundary: bool = False  # its end is the end of a training step
 
     @property
     def shown(self) -> str:
@@ -120,6 +130,16 @@ class SignatureNames:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteNames:
+    """A line of the program that calls. `source`: what the text of its file is called in the trace's folder."""
+
+    file: str
+    function: str
+    line: int
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessRecord:
     """One process of a trace: what its ids stand for and what it counted."""
 
@@ -129,6 +149,7 @@ class ProcessRecord:
     signatures: Mapping[int, SignatureNames]
     threads: Mapping[int, str]
     end: Mapping[str, Any] = field(default_factory=dict)
+    sites: Mapping[int, SiteNames] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:

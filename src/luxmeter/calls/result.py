@@ -13,9 +13,13 @@ import pyarrow as pa
 
 from luxmeter.by_name import by_name
 from luxmeter.calls.cost import CostReport
+from luxmeter.calls.outside import Outside, ThreadTime, find_outside
 from luxmeter.calls.processes import not_joined
 from luxmeter.calls.reader import Numbers, Recording, read_recording
 from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureNames
+from luxmeter.calls.sites import read_source
+from luxmeter.calls.source import AnnotatedSource, annotate
+from luxmeter.calls.steps import Split, Steps, find_steps, split_of
 from luxmeter.calls.stragglers import Stragglers, find_stragglers
 from luxmeter.calls.table import CallTable, make_table
 from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
@@ -24,6 +28,9 @@ from luxmeter.files import read_json
 
 if TYPE_CHECKING:
     from luxmeter.operators import Operators
+
+
+_WITH_OUTSIDE = ("api", "signature", "line", "function")  # tables of all calls by what was called, or where
 
 
 class TraceResult:
@@ -76,6 +83,7 @@ class TraceResult:
             )
         made = copy.copy(self)
         made.__dict__["recording"] = self.recording.of_rank(rank)
+        made.__dict__.pop("main outside", None)
         return made
 
     def table(
@@ -87,7 +95,8 @@ class TraceResult:
         subtract_cost: bool = False,
         rank: int | None = None,
     ) -> CallTable:
-        """Statistics by "api", "signature", "module", "section", "thread" or "rank"; of all ranks, or of one (`rank=1`).
+        """Statistics by "api", "signature", "line", "function", "module", "section", "thread" or "rank"; of all ranks, or of
+        one (`rank=1`).
 
         `warmup=False` leaves out the first call of each API, `inside=False` what other calls called,
         `subtract_cost` takes off what the recorder itself cost.
@@ -102,7 +111,39 @@ class TraceResult:
             inside=inside,
             subtract=taken,
             notes=[] if by != "api" else self.notes(),
+            outside=None if self.recording.totals or by not in _WITH_OUTSIDE else self._main_outside,
         )
+
+    def outside(self) -> Outside:
+        """How long no call was open, on each thread, and where that time went."""
+        self._need_events("outside()")
+        return find_outside(self.recording)
+
+    def steps(self, by: str | None = None) -> Steps:
+        """The training steps and how their time splits: by `t.step()` if it was called, or else by the optimizer's step; or the sections of a name."""
+        self._need_events("steps()")
+        options = (read_json(self.folder / "trace.json") or {}).get("options", {})
+        return find_steps(self.recording, by=by, sampled=options.get("sample", 1) > 1)
+
+    def split(self, *, step: bool = True) -> Split | None:
+        """How the training step of median length splits into kinds of work, or the whole trace if there is none, or `step` is false."""
+        chosen = self.steps().median if step and not self.recording.totals else None
+        return split_of(self.recording, chosen)
+
+    def _main_outside(self) -> ThreadTime | None:
+        if "main outside" not in self.__dict__:
+            self.__dict__["main outside"] = find_outside(self.recording, most=1).main
+        found: ThreadTime | None = self.__dict__["main outside"]
+        return found
+
+    def source(self, *, rank: int | None = None) -> AnnotatedSource:
+        """Your files as they were, with what the calls of each line cost; of all ranks, or of one."""
+        result = self if rank is None else self.of_rank(rank)
+        return annotate(result.recording, result.table("line"), result.text_of)
+
+    def text_of(self, called: str) -> str | None:
+        """The text of a file of yours, by what a site calls it; None if it was not kept."""
+        return read_source(self._folders, called)
 
     def tree(self, *, rank: int | None = None) -> CallTree:
         """Who called what: totals for each path of calls; of all ranks, or of one."""
@@ -130,6 +171,9 @@ class TraceResult:
             "path": pick([w.path for w in words], e["callable"]),
             "module": pick([w.path for w in words], e["module"]),
             "section": pick(["", *(w.name for w in words[1:])], e["section"]),
+            "file": pick([w.file if w else "" for w in rec.sites], e["site"]),
+            "line": np.array([w.line if w else 0 for w in rec.sites], dtype=np.int32)[e["site"]],
+            "function": pick([w.function if w else "" for w in rec.sites], e["site"]),
             "signature": e["signature"],
             "start_ns": e["start_ns"],
             "duration_ns": e["duration_ns"],
@@ -214,7 +258,9 @@ class TraceResult:
 
     def _title(self, table: CallTable, cost: CostReport) -> str:
         apis = len(table if table.by == "api" else self.table())
-        return f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s ({cost.of_calls})"
+        main = None if self.recording.totals else self._main_outside()
+        outside = f", {main.outside_ns / 1e9:.3f} s of it outside them" if main is not None else ""
+        return f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s{outside} ({cost.of_calls})"
 
     def _straggler(self) -> str:
         """The rank that clearly made the others wait, in a line."""
@@ -246,6 +292,8 @@ class TraceResult:
                 said.append(
                     f"{stats['generalised']} calls{where} came after the limit of signatures: not told apart"
                 )
+            if stats.get("unplaced"):  # not in traces of format 1
+                said.append(f"{stats['unplaced']} calls{where} have no line: too many places in code called")
             if stats["unfinished"]:
                 said.append(f"{stats['unfinished']} calls{where} were open when recording paused or stopped")
             if process.end.get("unlooked"):

@@ -23,8 +23,13 @@ from luxmeter.calls.describe import Names, describer
 from luxmeter.calls.formats import check_trace_output
 from luxmeter.calls.frameworks import NAMES
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
+from luxmeter.calls.outside import Outside
 from luxmeter.calls.patching import patcher
+from luxmeter.calls.pauses import Pauses
 from luxmeter.calls.result import TraceResult
+from luxmeter.calls.sites import Sources, UserCode
+from luxmeter.calls.source import AnnotatedSource
+from luxmeter.calls.steps import Steps
 from luxmeter.calls.stragglers import Stragglers
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
@@ -144,6 +149,7 @@ class Trace:
         self.running = True
         self._setup_ns += time.perf_counter_ns() - begun_ns
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
+        self._pauses.start()
         self._recorder.start()
         if not self._child and _ends_of != os.getpid():
             _ends_of = os.getpid()
@@ -173,7 +179,8 @@ class Trace:
             check_trace_output(str(path), totals=options.totals)
         self._core, _ = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
-        self._names = Names(arguments, describer(options.framework, facts=options.facts))
+        user_code = UserCode(tuple(options.lines_in)) if options.lines else None
+        self._names = Names(arguments, describer(options.framework, facts=options.facts), user_code)
         computing = options.device or device.current_device(options.framework or "")
         hooks = arguments.hooks()
         modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
@@ -187,10 +194,12 @@ class Trace:
             on_thread=self._on_thread,
             on_chunk=self._on_chunk,
             sync=computing.synchronize if options.sync else None,
+            is_mine=user_code,
             **modes,
             **hooks,
         )
         self._recorder.sample(options.sample)
+        self._pauses = Pauses(self._core.now_ns)
         self._names.attach(self._recorder)
         if options.framework is not None:
             self._patcher = patcher.Patcher(
@@ -202,8 +211,9 @@ class Trace:
                 framework=options.framework,
                 waits=options.sync,
                 run_worker=run_worker,
+                during=self._pauses.during,
             )
-        self._cost = cost.measure(self._core, hooks=hooks, **modes)
+        self._cost = cost.measure(self._core, hooks=hooks, lines=options.lines, **modes)
         own = ranks.own_rank()
         if self._token is None:
             self.folder, self._owns_folder = layout.make(options, own)
@@ -211,7 +221,7 @@ class Trace:
         else:
             self.folder = Path(self._token.folder)
             layout.hold(self.folder)
-        self._names.token = self._token
+        self._names.token, self._names.sources = self._token, Sources(self.folder)
         self._open_spill().start()
 
     def _open_spill(self) -> Spill:
@@ -229,6 +239,7 @@ class Trace:
                 return self
             self._recorder.stop()
             self._stopped_ns, self.running = self._core.now_ns(), False
+            self._pauses.stop()
             try:
                 if self._patcher is not None:
                     self._patcher.remove()
@@ -282,6 +293,8 @@ class Trace:
             "hook_error": self._recorder.hook_error,
             "unlooked": self._names.unlooked,
             "remarks": self._remarks(),
+            "pauses": self._pauses.told(self._names.idents),
+            "short_pauses": [self._pauses.counted, self._pauses.counted_ns],
             "spawned": self._patcher.spawned.n if self._patcher and self._patcher.spawned else 0,
             "started_at": self._started_at,
             "started_ns": self._started_ns,
@@ -333,7 +346,7 @@ class Trace:
         """A training step ended here. Without a single call of it, an optimizer's step() ends one."""
         self._tell_trouble()
         if self._recorder is not None:
-            self._recorder.step()
+            self._recorder.step(self._names.step())
 
     def wrap(self, function: F, *, name: str | None = None, span: bool = False) -> F:
         """A stand-in for a function of yours that is recorded while this trace runs."""
@@ -370,8 +383,20 @@ class Trace:
         return self._result
 
     def table(self, by: str = "api", **how: Any) -> CallTable:
-        """Statistics by "api", "signature", "module", "section", "thread" or "rank"; see TraceResult.table."""
+        """Statistics by "api", "signature", "line", "function", "module", "section", "thread" or "rank"; see TraceResult.table."""
         return self.result.table(by, **how)
+
+    def source(self, *, rank: int | None = None) -> AnnotatedSource:
+        """Your files as they were, with what the calls of each line cost."""
+        return self.result.source(rank=rank)
+
+    def outside(self) -> Outside:
+        """How long no call was open, on each thread, and where that time went."""
+        return self.result.outside()
+
+    def steps(self, by: str | None = None) -> Steps:
+        """The training steps and how their time splits; see TraceResult.steps."""
+        return self.result.steps(by)
 
     def tree(self, *, rank: int | None = None) -> CallTree:
         """Who called what: totals for each path of calls; of all ranks, or of one."""
@@ -439,6 +464,7 @@ class Trace:
         self._child, self._spill, self._result, self._setup_ns = True, None, None, 0
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._names.forget_told()
+        self._pauses.clear()
         self._recorder.after_fork()
         if self._patcher is not None:
             self._patcher.after_fork()
@@ -451,6 +477,7 @@ class Trace:
         if self._child and self.running:
             self._recorder.stop()
             self.running = False
+            self._pauses.stop()
             self._finish()
 
 

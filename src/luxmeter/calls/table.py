@@ -16,6 +16,7 @@ from luxmeter.errors import UsageError, suggestion
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 
 if TYPE_CHECKING:
+    from luxmeter.calls.outside import ThreadTime
     from luxmeter.calls.reader import Recording, TotalsRow
 
 Numbers = npt.NDArray[Any]
@@ -45,22 +46,34 @@ class Row:
     framework: str = ""  # "torch" or "mindspore"; empty for sections, threads, ranks and functions of yours
 
 
-BY = ("api", "signature", "module", "section", "thread", "rank")
+BY = ("api", "signature", "module", "section", "thread", "rank", "line", "function")
 ADDED_UP = ("thread", "rank")  # the time of a row is that in calls, no moment counted twice
+BY_SITE = ("line", "function")  # the time of a row is that of its outermost calls: no moment twice, either
+NO_SITE = "(not your code)"
 Named = tuple[str, str, str]  # name, detail, framework
 
 
 class CallTable:
     """Rows of statistics, the most costly first. Iterable; `table["torch.add"]` is the row of a name.
 
-    By api, signature, thread and rank the rows count all calls, each once. By thread and rank the time is that in
-    calls, no moment of it counted twice. Modules are some of the calls; sections are none.
+    By api, signature, line, function, thread and rank the rows count all calls, each once. By thread and rank the time is
+    that in calls, and by line and function that from the line until it went on: no moment of it is counted twice in a
+    row. Modules are some of the calls; sections are none.
     """
 
     def __init__(
-        self, rows: Sequence[Row], *, by: str = "api", notes: Sequence[str] = (), calls: int | None = None
+        self,
+        rows: Sequence[Row],
+        *,
+        by: str = "api",
+        notes: Sequence[str] = (),
+        calls: int | None = None,
+        outside: Callable[[], ThreadTime | None] | None = None,
     ) -> None:
-        """`calls`: how many the rows were chosen from, if not all of them are in it."""
+        """`calls`: how many the rows were chosen from, if not all of them are in it. `outside` tells, when the table is shown,
+        of the main thread's time without a call.
+        """
+        self._outside = outside
         self.rows = tuple(sorted(rows, key=lambda row: (-row.self_ns, row.name)))
         self.by = by
         self.calls = sum(row.n for row in self.rows) if calls is None else calls
@@ -107,7 +120,13 @@ class CallTable:
         columns = [
             Column(self.by),
             Column("framework", hidden="empty", goes=6),
-            Column("of", hidden="empty", most=60, least=20, goes=None if tells_apart else 7),
+            Column(
+                "in" if self.by in BY_SITE else "of",
+                hidden="empty",
+                most=60,
+                least=20,
+                goes=None if tells_apart else 7,
+            ),
             Column("n", NUMBER, form=","),
             Column("total ms", DURATION, unit="ms", form=",.3f", goes=8),
             Column("self ms", DURATION, unit="ms", form=",.3f"),
@@ -123,11 +142,19 @@ class CallTable:
              row.p50_ns, row.p95_ns, row.max_ns, row.first_ns, row.share]
             for row in self.rows[:top]
         ]  # fmt: skip
+        outside = self._outside() if self._outside is not None else None
+        if outside is not None:
+            rows.append(["outside", None, "", None, outside.outside_ns, outside.outside_ns, *[None] * 6])
         counted = sum(row.n for row in self.rows)
         which = {"module": [f"{counted:,} of the {self.calls:,} calls are calls of modules"],
                  "section": [f"{counted:,} times in a section, which is no call: there were {self.calls:,} calls"]}  # fmt: skip
         rest = [f"... and {len(self.rows) - top} more rows"] if len(self.rows) > top else []
-        return Table(columns, rows, title=title, notes=[*rest, *which.get(self.by, ()), *self.notes])
+        return Table(
+            columns,
+            rows,
+            title=title,
+            notes=[*rest, *which.get(self.by, ()), *self.notes, *(outside.lines() if outside else ())],
+        )
 
     @classmethod
     def from_live(cls, rows: Sequence[tuple[int, ...]], callables: Sequence[CallableNames]) -> CallTable:
@@ -162,6 +189,7 @@ def make_table(
     inside: bool = True,
     subtract: Numbers | None = None,
     notes: Sequence[str] = (),
+    outside: Callable[[], ThreadTime | None] | None = None,
 ) -> CallTable:
     """Group the calls and compute. `subtract`: nanoseconds to take off each event's time and self time, two rows."""
     if by not in BY:
@@ -170,6 +198,7 @@ def make_table(
             f"table() cannot group by {by!r}.",
             suggestion(by, BY) or f"It knows {', '.join(BY)}.",
         )
+    need_sites(recording, by)
     if recording.totals:
         return totals_table(recording, by, warmup=warmup, inside=inside, notes=notes)
     events = recording.events
@@ -192,8 +221,53 @@ def make_table(
     if by in ADDED_UP:
         total = own = own if inside else np.where(flags[at] & SPANNED, own, duration)
         wait = np.where(flags[at] & INSIDE, 0, wait)
+    if by in BY_SITE:
+        within = _within_own_group(recording, by)[at]
+        total, wait = np.where(within, 0, total), np.where(within, 0, wait)
     rows = _rows(codes, named, duration, total, own, events["start_ns"][at], flags[at], wait)
-    return CallTable(rows, by=by, notes=notes, calls=int(np.count_nonzero(choose("api"))))
+    return CallTable(rows, by=by, notes=notes, calls=int(np.count_nonzero(choose("api"))), outside=outside)
+
+
+def site_groups(recording: Recording, by: str) -> tuple[Numbers, list[tuple[str, str]]]:
+    """For each site the number of its line or function, and their names: the line and its function, or the function and its file."""
+    groups: dict[tuple[str, str], int] = {}
+    found = []
+    for site, line in zip(recording.sites, recording.lines, strict=True):
+        file = line.rpartition(":")[0]
+        words = (
+            (NO_SITE, "")
+            if site is None
+            else (line, site.function)
+            if by == "line"
+            else (site.function, file)
+        )
+        found.append(groups.setdefault(words, len(groups)))
+    return np.array(found, dtype=np.int64), list(groups)
+
+
+def _within_own_group(recording: Recording, by: str) -> Numbers:
+    """Which events lie within another one of the same line or function: their time is part of its."""
+    events = recording.events
+    group = site_groups(recording, by)[0][events["site"]]
+    parent = parents(events)
+    found = np.zeros(len(parent), dtype=bool)
+    above = parent.copy()
+    while True:
+        left = np.flatnonzero(above >= 0)
+        if not len(left):
+            return found
+        found[left] |= group[above[left]] == group[left]
+        above[left] = np.where(found[left], -1, parent[above[left]])
+
+
+def need_sites(recording: Recording, by: str) -> None:
+    """Refuse what needs lines where the trace knows none."""
+    if by in BY_SITE and len(recording.sites) < 2 and (recording.n or recording.totals):
+        raise UsageError(
+            "trace-without-lines",
+            f"The trace does not know which lines made its calls, and what is told by {by} needs them.",
+            "Trace again, without lines=False (or --no-lines).",
+        )
 
 
 def self_times(recording: Recording, by: str) -> Numbers:
@@ -230,28 +304,31 @@ def chosen_events(
     return chosen
 
 
-def namer(recording: Recording, by: str) -> Callable[[int, int, int, int], Named]:
-    """(callable, signature, thread, process) -> name, detail and framework of the group it belongs to."""
+def namer(recording: Recording, by: str) -> Callable[[int, int, int, int, int], Named]:
+    """(callable, signature, thread, process, site) -> name, detail and framework of the group it belongs to."""
     callables, signatures, processes = recording.callables, recording.signatures, recording.processes
     if by == "signature":
-        return lambda c, s, t, p: (
+        return lambda c, s, t, p, at: (
             callables[c].shown,
             str(signatures[s]) if s else "",
             callables[c].framework,
         )
     if by == "module":
-        return lambda c, s, t, p: (callables[c].path, callables[c].name, callables[c].framework)
+        return lambda c, s, t, p, at: (callables[c].path, callables[c].name, callables[c].framework)
     if by == "thread":
         called = recording.process_names() if len(processes) > 1 else []
 
-        def thread(c: int, s: int, t: int, p: int) -> Named:
+        def thread(c: int, s: int, t: int, p: int, at: int) -> Named:
             name = processes[p].threads.get(t, f"thread {t}")
             return (f"{name} ({called[p]})" if called else name), "", ""
 
         return thread
     if by == "rank":
-        return lambda c, s, t, p: (f"rank {processes[p].rank}", "", "")
-    return lambda c, s, t, p: (callables[c].shown, "", callables[c].framework)
+        return lambda c, s, t, p, at: (f"rank {processes[p].rank}", "", "")
+    if by in BY_SITE:
+        group, words = site_groups(recording, by)
+        return lambda c, s, t, p, at: (*words[group[at]], "")
+    return lambda c, s, t, p, at: (callables[c].shown, "", callables[c].framework)
 
 
 def _kinds(recording: Recording) -> Numbers:
@@ -268,6 +345,7 @@ def _codes(recording: Recording, by: str, at: Numbers) -> tuple[Numbers, list[Na
     columns = {
         "api": ("callable",), "module": ("callable",), "section": ("callable",),
         "signature": ("callable", "signature"), "thread": ("process", "thread"), "rank": ("process",),
+        "line": ("site",), "function": ("site",),
     }[by]  # fmt: skip
     code = np.zeros(len(at), dtype=np.int64)
     for column in columns:
@@ -278,7 +356,7 @@ def _codes(recording: Recording, by: str, at: Numbers) -> tuple[Numbers, list[Na
     groups: dict[Named, int] = {}
     merged = np.zeros(len(first), dtype=np.int64)
     for i, k in enumerate(at[first].tolist()):
-        said = name(*(int(events[c][k]) for c in ("callable", "signature", "thread", "process")))
+        said = name(*(int(events[c][k]) for c in ("callable", "signature", "thread", "process", "site")))
         merged[i] = groups.setdefault(said, len(groups))
     return merged[inverse.ravel()], list(groups)
 
@@ -349,7 +427,7 @@ def totals_table(
     groups: dict[Named, list[TotalsRow]] = {}
     for t, wanted in zip(recording.totals, choose(by), strict=True):
         if wanted:
-            groups.setdefault(name(t.callable, t.signature, t.thread, t.process), []).append(t)
+            groups.setdefault(name(t.callable, t.signature, t.thread, t.process, t.site), []).append(t)
     calls = sum(t.n for t, wanted in zip(recording.totals, choose("api"), strict=True) if wanted)
     own = {
         named: sum(t.total_ns - t.child_ns if _without_inner(t, by, inside) else t.total_ns for t in rows)
@@ -367,7 +445,7 @@ def _without_inner(t: TotalsRow, by: str, inside: bool) -> bool:
 
 def _totals_row(named: Named, rows: list[TotalsRow], by: str, own: int, whole: int) -> Row:
     n = sum(t.n for t in rows)
-    total = own if by in ADDED_UP else sum(t.total_ns for t in rows)
+    total = own if by in (*ADDED_UP, *BY_SITE) else sum(t.total_ns for t in rows)
     low, high = min(t.min_ns for t in rows), max(t.max_ns for t in rows)
     histogram = np.sum([t.histogram for t in rows], axis=0)
     first = [t.min_ns for t in rows if t.flags & FIRST]

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from luxmeter.calls import records
 from luxmeter.files import write_json
-from luxmeter.store import SegmentWriter
+from luxmeter.store import SegmentWriter, write_sealed
 
 if TYPE_CHECKING:
     from luxmeter.calls.core._core import Recorder
@@ -69,7 +68,9 @@ class Spill:
         self._thread: threading.Thread | None = None
         self._ending = False
         self._pieces: deque[bytes] = deque()  # taken from the recorder and not written yet
-        self._callables: set[int] = set()  # that occur in what was written, and may not have been told yet
+        # That occur in what was written, and may not have been told yet.
+        self._callables: set[int] = set()
+        self._sites: set[int] = set()
         self._part = 0
         self._part_rows = 0
         self._segments: SegmentWriter | None = None
@@ -172,8 +173,8 @@ class Spill:
     def _write_pieces(self, chosen: list[bytes]) -> None:
         batch = records.to_batch(chosen)
         for column in ("callable", "section", "module"):
-            numbers = np.flatnonzero(np.bincount(records.numbers_of(batch.column(column))))
-            self._callables.update(numbers.tolist())
+            self._callables.update(_distinct(batch, column))
+        self._sites.update(_distinct(batch, "site"))
         self._guarded(self._write_names)
         # A whole part at once needs no segment first.
         if self._batches or batch.num_rows < PART_ROWS:
@@ -188,7 +189,7 @@ class Spill:
         return self.folder / "events" / f"{self._part:04}"
 
     def _write_names(self, *, last: bool = False) -> None:
-        lines = self._names.untold_lines(self._callables, last=last)
+        lines = self._names.untold_lines(self._callables, self._sites, last=last)
         if lines:
             # A line that was torn by a full disk is ended first, so that it spoils none after it.
             start = "\n" if self.failures else ""
@@ -196,6 +197,7 @@ class Spill:
                 file.write(start + "\n".join(lines) + "\n")
         self._names.told()
         self._callables.clear()
+        self._sites.clear()
         if self._names.refused is not None:
             raise self._names.refused
 
@@ -204,6 +206,7 @@ class Spill:
         self._insist(lambda: told.update(end()))
         totals = told.get("totals", ())
         self._callables.update(row[place] for row in totals for place in (0, 2))
+        self._sites.update(row[-2] for row in totals)
         self._insist(lambda: self._write_names(last=True))
         kept = self.written + sum(row[5] for row in totals if not row[4] & records.OWN)
         missing = told["stats"]["events"] - kept - self.lost
@@ -212,7 +215,11 @@ class Spill:
             self.trouble = self.trouble or "they never reached the writer"
 
         def write() -> None:
-            write_json(self.folder / "end.json", told | {"lost_on_disk": self.lost, "trouble": self.trouble})
+            write_json(
+                self.folder / "end.json",
+                told | {"lost_on_disk": self.lost, "trouble": self.trouble},
+                summed=True,
+            )
 
         self._insist(write)
 
@@ -257,6 +264,11 @@ def _calls(flags: np.ndarray[Any, Any]) -> int:
     return int(np.count_nonzero(flags & records.OWN == 0))
 
 
+def _distinct(batch: pa.RecordBatch, column: str) -> list[int]:
+    found: list[int] = np.flatnonzero(np.bincount(records.numbers_of(batch.column(column)))).tolist()
+    return found
+
+
 def _write_segment(path: Path, batches: list[pa.RecordBatch]) -> None:
     segments = SegmentWriter(path)
     try:
@@ -269,7 +281,7 @@ def _write_parquet(path: Path, batches: list[pa.RecordBatch]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
     try:
-        pq.write_table(pa.Table.from_batches(batches), temporary, **records.PARQUET_OPTIONS)
+        write_sealed(temporary, pa.Table.from_batches(batches), records.PARQUET_OPTIONS)
         os.replace(temporary, path.with_suffix(".parquet"))
     finally:
         temporary.unlink(missing_ok=True)

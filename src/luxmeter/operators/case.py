@@ -1,10 +1,10 @@
 """An operator with its signature, and a collection of them: kept as data, never as pickled code.
 
 File format `operators`, version 1: JSON lines in UTF-8. The first line says what the file is; every further line is
-one case: {"op", "args", "kwargs", "count", "total_ns", "where", "source", "outputs"}, arguments as in `signature.json`,
+one case: {"op", "args", "kwargs", "count", "total_ns", "where", "lines", "source", "outputs"}, arguments as in `signature.json`,
 the shapes of its result's tensors as lists.
 The first line may say `whole`, [nanoseconds, calls] of all that the cases are a part of.
-History: 1, the first.
+History: 1, the first; 2 adds the lines of the program that called it (`lines`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError, suggestion, warn_once
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.signature import Signature, signature_from_json, to_json
 from luxmeter.store import put_result
 from luxmeter.torch_extra import require_torch
@@ -26,7 +26,7 @@ from luxmeter.torch_extra import require_torch
 if TYPE_CHECKING:
     from luxmeter.calls import Trace, TraceResult
 
-VERSION = 1
+VERSION = 2
 _WHAT = "luxmeter operators"
 _MOST_PLACES = 20  # where it was called from: enough to find it again
 
@@ -42,6 +42,7 @@ class Case:
     where: tuple[str, ...] = ()
     source: str = ""
     outputs: tuple[tuple[int, ...], ...] | None = None  # shapes of what it gave, where they were recorded
+    lines: tuple[str, ...] = ()  # of the program that called it (`train.py:17`), the longest first
 
     @property
     def size_bytes(self) -> int:
@@ -197,7 +198,7 @@ class Operators:
         if self._whole is not None:
             head["whole"] = list(self._whole)
         lines = [json.dumps(head), *(json.dumps(case_to_json(case), allow_nan=False) for case in self)]
-        write_file(path, ("\n".join(lines) + "\n").encode())
+        write_named(path, ("\n".join(lines) + "\n").encode())
         return path
 
 
@@ -292,6 +293,8 @@ def case_to_json(case: Case) -> dict[str, Any]:
         said["total_ns"] = case.total_ns
     if case.where:
         said["where"] = list(case.where)
+    if case.lines:
+        said["lines"] = list(case.lines)
     if case.source:
         said["source"] = case.source
     if case.outputs is not None:
@@ -306,11 +309,13 @@ def case_from_json(said: Any) -> Case:
     said = dict(said)
     op, count, total_ns = said.pop("op"), said.pop("count", 1), said.pop("total_ns", None)
     where, source, outputs = said.pop("where", []), said.pop("source", ""), said.pop("outputs", None)
-    if type(count) is not int or not isinstance(total_ns, int | None) or not isinstance(where, list):
-        raise ValueError("count and total_ns are whole numbers, where is a list")
-    return Case(
-        op, signature_from_json(said), count, total_ns, tuple(map(str, where)), str(source), _shapes(outputs)
-    )
+    lines = said.pop("lines", [])
+    if type(count) is not int or not isinstance(total_ns, int | None):
+        raise ValueError("count and total_ns are whole numbers")
+    if not isinstance(where, list) or not isinstance(lines, list):
+        raise ValueError("where and lines are lists")
+    places = tuple(map(str, where)), str(source), _shapes(outputs), tuple(map(str, lines))
+    return Case(op, signature_from_json(said), count, total_ns, *places)
 
 
 def _shapes(said: Any) -> tuple[tuple[int, ...], ...] | None:
@@ -332,6 +337,7 @@ def _sum(a: Case, b: Case) -> Case:
         count=a.count + b.count,
         total_ns=sum(times) if times else None,
         where=where,
+        lines=tuple(dict.fromkeys((*a.lines, *b.lines)))[:_MOST_PLACES],
         source=a.source
         if a.source == b.source
         else ", ".join(dict.fromkeys(filter(None, (a.source, b.source)))),

@@ -200,8 +200,7 @@ class Engine:
 
 def _with_weight(row: Row, job: Job) -> Row:
     """A row that was kept; how often the program ran it is told by this call's operators, whoever measured it."""
-    calls, ns = (job.base.get(name) for name in TRACED)
-    return replace(row, traced_calls=calls, traced_ns=ns)
+    return replace(row, **{name: job.base.get(name, "" if name == "traced_at" else None) for name in TRACED})
 
 
 def _second_looks(rows: int) -> int:

@@ -46,21 +46,29 @@ def operators_of(trace: Trace | TraceResult) -> Operators:
     counts: dict[int, int] = defaultdict(int)
     times: dict[int, int] = defaultdict(int)
     places: dict[int, dict[str, None]] = defaultdict(dict)
-    for signature, module, flags, n, total_ns in _calls(recording):
+    lines: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # with their time
+    for signature, module, site, flags, n, total_ns in _calls(recording):
         if flags & (_RAISED | _INSIDE | _OWN) or not signature:
             continue
         counts[signature] += n
         times[signature] += total_ns
         if path := recording.callables[module].path:
             places[signature][path] = None
+        if site:
+            lines[signature][recording.lines[site]] += total_ns
     cases = []
     for number in sorted(counts, key=lambda s: -times[s]):
         case = case_of(recording, number)
         if case is not None:
             where = case.where or tuple(places[number])[:_MOST_PLACES]
-            cases.append(replace(case, count=counts[number], total_ns=times[number], where=where))
+            cases.append(replace(case, count=counts[number], total_ns=times[number], where=where,
+                                 lines=_longest(lines[number])))  # fmt: skip
     table = result.table()  # whose shares are of the same whole
     return Operators(cases, whole=(sum(row.self_ns for row in table), sum(row.n for row in table)))
+
+
+def _longest(lines: dict[str, int]) -> tuple[str, ...]:
+    return tuple(sorted(lines, key=lambda line: (-lines[line], line))[:_MOST_PLACES])
 
 
 def case_of(recording: Any, number: int) -> Case | None:
@@ -80,21 +88,21 @@ def case_of(recording: Any, number: int) -> Case | None:
 
 
 def _calls(recording: Any) -> Any:
-    """(signature, module, flags, count, nanoseconds), equal ones together."""
+    """(signature, module, site, flags, count, nanoseconds), equal ones together."""
     if recording.totals:
         for row in recording.totals:
-            yield row.signature, 0, row.flags, row.n, row.total_ns
+            yield row.signature, 0, row.site, row.flags, row.n, row.total_ns
         return
     e = recording.events
     key = np.stack(
-        [e["signature"].astype(np.int64), e["module"].astype(np.int64), e["flags"].astype(np.int64) & 35]
-    )
+        [*(e[name].astype(np.int64) for name in ("signature", "module", "site")), e["flags"].astype(np.int64) & 35]
+    )  # fmt: skip
     groups, which, n = np.unique(key, axis=1, return_inverse=True, return_counts=True)
     total = np.bincount(which.reshape(-1), weights=e["duration_ns"], minlength=groups.shape[1])
-    for (signature, module, flags), count, ns in zip(
+    for (signature, module, site, flags), count, ns in zip(
         groups.T.tolist(), n.tolist(), total.tolist(), strict=True
     ):
-        yield signature, module, flags, count, round(ns)
+        yield signature, module, site, flags, count, round(ns)
 
 
 def _rebuildable(signature: Any) -> bool:
@@ -134,5 +142,9 @@ def _found(cases: list[Case], seed: int, pool: Pool) -> Iterator[Case]:
         for said in outcome.value or ():
             inner = case_from_json(said)
             yield replace(
-                inner, count=inner.count * case.count, where=case.where, source=f"backward of {case.op}"
+                inner,
+                count=inner.count * case.count,
+                where=case.where,
+                lines=case.lines,
+                source=f"backward of {case.op}",
             )

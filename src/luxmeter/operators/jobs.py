@@ -16,7 +16,8 @@ from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.options import BenchOptions
 from luxmeter.operators.scales import check_names, scaled, sweep
 
-TRACED = ("traced_calls", "traced_ns")  # of a whole operator; its kernels are parts of it
+_FEW_LINES = 3  # that a row names
+TRACED = ("traced_calls", "traced_ns", "traced_at")  # of a whole operator; its kernels are parts of it
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _job(
     base = {"op": case.op, "signature": str(case.signature), "scale": ",".join(f"{k}={v}" for k, v in sizes.items()),
             "dtype": dtype, "backend": backend, "mode": "forward+backward" if options.backward else "forward",
             "device": device, "threads": threads, "case": name, "key": key,
-            "traced_calls": case.count, "traced_ns": case.total_ns}  # fmt: skip
+            "traced_calls": case.count, "traced_ns": case.total_ns, "traced_at": ", ".join(case.lines[:_FEW_LINES])}  # fmt: skip
     return Job(base, {**args, "case": {**said, "outputs": case.outputs}})
 
 
@@ -169,7 +170,7 @@ def _without_kernels(whole: Job, mark: str, outcome: Outcome) -> Job:
 
 def _plain(case: Case) -> dict[str, Any]:
     """What the operator is given, without how often and from where, and what it gave."""
-    return case_to_json(replace(case, count=1, total_ns=None, where=(), source="", outputs=None))
+    return case_to_json(replace(case, count=1, total_ns=None, where=(), lines=(), source="", outputs=None))
 
 
 def short_hash(value: Any) -> str:

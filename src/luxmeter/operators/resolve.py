@@ -111,7 +111,9 @@ def adapted(case: Case) -> Case:
     if change is None or _find(case.op) is not None:
         return case
     op, arrange = change
-    return Case(op, arrange(case.signature), case.count, case.total_ns, case.where, case.source)
+    return Case(
+        op, arrange(case.signature), case.count, case.total_ns, case.where, case.source, lines=case.lines
+    )
 
 
 def arguments_of(case: Case) -> dict[str, Argument]:

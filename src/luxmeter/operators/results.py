@@ -1,16 +1,16 @@
 """What a benchmark gives: rows with raw times behind them, and the ways out (table, CSV, JSON, Parquet, pandas);
 two of its backends beside each other, case by case.
 
-JSON format `benchmark`, version 3: {"what", "version", "environment", "noise_floor", "complete", "whole", "together", "rows": [...]}, raw
+JSON format `benchmark`, version 4: {"what", "version", "environment", "noise_floor", "complete", "whole", "together", "rows": [...]}, raw
 times included. Parquet holds the same: a column for each field of a row, the rest as JSON in the schema's metadata under
 `luxmeter.benchmark`. History: 1, the first; 2 adds what an operator is in the traced run (`traced_calls`, `traced_ns` of a row, `whole`,
 [nanoseconds, calls] of all of it) and the times of a second look (`again_s`); 3 adds what two benchmarks that were measured in turns have in
-common (`together`, a name that only they have, and `turns_s` of a row). All are read.
+common (`together`, a name that only they have, and `turns_s` of a row); 4 adds the lines that called the operator (`traced_at` of a
+row). All are read.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +20,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter import stats
 from luxmeter.by_name import by_name
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.operators.series import series_of
 from luxmeter.render import NUMBER, SHARE, Column, Table
 from luxmeter.store import put_result
@@ -29,7 +30,7 @@ from luxmeter.store import put_result
 if TYPE_CHECKING:
     import pandas as pd
 
-VERSION = 3
+VERSION = 4
 FORMATS = (".csv", ".json", ".parquet", ".png", ".svg")
 _WHAT = "luxmeter benchmark"
 _PARQUET_KEY = b"luxmeter.benchmark"
@@ -45,8 +46,8 @@ class Row:
     `case` is the same for all scales, dtypes and backends of one recorded case; `prepare_s` is what compiling or
     exporting took; `memory_bytes` the most that was allocated at once during a call. `scale` names the sizes it was
     measured at; `calls` is how often one call runs this kernel; a row that could not take all that were asked for has the status `unscaled`.
-    `traced_calls` and `traced_ns` are how often the program that it comes from called it, and how long that took in all. `again_s` are
-    the times of a second look, later and in another process: what differs is the machine's noise. `turns_s` are, of each round of a
+    `traced_calls` and `traced_ns` are how often the program that it comes from called it, and how long that took in all;
+    `traced_at` from which lines, the longest first, a few of them. `again_s` are the times of a second look, later and in another process: what differs is the machine's noise. `turns_s` are, of each round of a
     benchmark in turns with another, the times of its turns: those at the same place in the other were taken a moment before or after.
     """
 
@@ -83,6 +84,7 @@ class Row:
     key: str = ""
     traced_calls: int | None = None
     traced_ns: int | None = None
+    traced_at: str = ""
     times_s: tuple[float, ...] = field(default=(), repr=False)
     again_s: tuple[float, ...] = field(default=(), repr=False)
     turns_s: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
@@ -168,16 +170,13 @@ class BenchResult:
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the rows as CSV."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.records())
-        write_file(Path(path), text.getvalue().encode())
+        rows = [[getattr(row, name) for name in COLUMNS] for row in self.rows]
+        write_named(Path(path), csv_text([COLUMNS, *rows]).encode())
         return Path(path)
 
     def to_json(self, path: str | Path) -> Path:
         """Write everything, raw times included; `load_benchmark` reads it."""
-        write_file(Path(path), (json.dumps(self._said(), indent=1) + "\n").encode())
+        write_named(Path(path), (json.dumps(self._said(), indent=1) + "\n").encode())
         return Path(path)
 
     def to_file(self, path: str | Path) -> Path:
@@ -226,7 +225,7 @@ class BenchResult:
         table = pa.Table.from_pylist([asdict(row) for row in self.rows], schema=schema)
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
-        write_file(Path(path), buffer.getvalue())
+        write_named(Path(path), buffer.getvalue())
         return Path(path)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -22,8 +22,10 @@ def show_saved(
     by: str,
     as_json: bool,
     rank: int | None = None,
+    source: bool = False,
+    steps: str | None = None,
 ) -> None:
-    """Print the table, or write the files that are asked for and say where."""
+    """Print the table (or the steps, by the optimizer or a section; or the source), or write the files that are asked for and say where."""
     chosen = Window.parse(window, depth) if window or depth is not None else None
     for out in request.outputs:
         export.check_what(trace_format_of(out), by or "calls")
@@ -36,7 +38,19 @@ def show_saved(
     if not as_json and request.outputs:
         return
     shown = in_window(result, chosen)
-    if as_json:
+    if steps is not None:
+        made = shown.steps(steps or None)
+        if as_json:
+            print_json({"by": made.by, "steps": [step.to_dict() for step in made]})
+        else:
+            sys.stdout.write(f"{made.text(width=terminal_width(sys.stdout))}\n")
+    elif source:
+        found = shown.source()
+        if as_json:
+            print_json([asdict(file) for file in found])
+        else:
+            sys.stdout.write(f"{found.text(width=terminal_width(sys.stdout))}\n")
+    elif as_json:
         print_json([asdict(row) for row in shown.table(by or "api")])
     else:
         sys.stdout.write(f"{shown.text(by or 'api', top=request.top, width=terminal_width(sys.stdout))}\n")

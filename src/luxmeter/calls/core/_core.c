@@ -1,7 +1,7 @@
 /* The recorder core: the contract of _core.pyi, in plain CPython C API (no framework headers).
  *
  * Order of this file: clock and hash, records, threads and buffers, events, where a tensor keeps its shape, signatures,
- * the path of one call, stand-in types, sections, Recorder methods, module.
+ * sites (the lines that call), the path of one call, stand-in types, sections, Recorder methods, module.
  *
  * Everything runs under the GIL; buffers are touched only where no Python code can run in between. An event is
  * plain numbers: no Python object is made for it, so that the cyclic collector has nothing to look at. */
@@ -28,11 +28,12 @@
 #define UNLIKELY(x) (x)
 #endif
 
-enum { CALL = 0, SPAN = 1, SECTION = 2 };
+enum { CALL = 0, SPAN = 1, SECTION = 2, OPENS = 3 };
 enum { RAISED = 1, INSIDE = 2, SPANNED = 4, FIRST = 8, COMPLETED = 16, OWN = 32 };
 enum { OPAQUE = 0, EXCHANGE = 1, KEY = 2, IDENTITY = 3, HASH = 4, ATTRIBUTES = 5 };
 enum { CHUNK_EVENTS = 2048, FREE_CHUNKS = 32, BUCKETS = 192, MAX_TOTALS = 100000 };
 enum { MAX_DEPTH = 6, MAX_NUMBERS = 32, MAX_FLOATS = 16, TYPE_CACHE = 64 };
+enum { MAX_SITES = 1 << 17 }; /* places in code, each with its code object: code that is made anew all the time ends there */
 
 /* ---- clock and hash ---------------------------------------------------------------------------------- */
 
@@ -139,6 +140,7 @@ typedef struct {
     int64_t start, duration, child, wait;
     uint32_t callable, signature, thread, section, module;
     uint16_t depth, flags;
+    uint32_t site, unused; /* in all 64 bytes: a line of the processor's cache */
 } Event;
 
 /* An open call, span or section: what to restore when it closes, and what its children took. Calls keep theirs
@@ -147,7 +149,8 @@ typedef struct Frame {
     struct Frame *prev;
     uint64_t epoch;
     int64_t start, child, own; /* own: its thread's when it began */
-    uint32_t callable, section, module, open, depth;
+    const void *python;        /* the interpreter's frame that made the call, which cannot go on before the call ends */
+    uint32_t callable, section, module, open, depth, site;
 } Frame;
 
 typedef struct Chunk {
@@ -184,11 +187,17 @@ typedef struct {
 } Interned;
 
 typedef struct {
-    uint32_t callable, signature, section, thread, flags;
+    uint32_t callable, signature, section, thread, flags, site;
     uint64_t n;
     int64_t total, child, wait, min, max;
     uint32_t histogram[BUCKETS];
 } Total;
+
+typedef struct {
+    PyObject *code; /* owned, so that its address is used by no other; NULL: free */
+    int32_t at;     /* the instruction */
+    uint32_t site;  /* 0: not the user's code */
+} Site;
 
 typedef struct {
     PyObject *instance; /* borrowed: only compared, and only while ref still leads to it */
@@ -241,6 +250,10 @@ typedef struct {
     Instance *instances;
     size_t instance_size, instance_used;
     uint32_t wrapper_count;
+    Site *sites;        /* by code and instruction */
+    Site *site_list;    /* those of the user's code by number; code borrowed from `sites` */
+    size_t site_size, site_used;
+    uint32_t site_count, site_room;
     struct { PyTypeObject *type; PyObject *names; int kind; } type_cache[TYPE_CACHE];
     PyObject *types; /* type -> kind, or names of attributes; keeps the types alive, so that no address is used twice */
     PyObject *apis;  /* name -> API number */
@@ -249,8 +262,9 @@ typedef struct {
     int (*from_py_object)(void *, DLTensor *);
     int direct; /* tensors are read where the table points to, see "where a tensor keeps its shape" */
     PyObject *classify, *key, *on_signature, *on_result, *on_thread, *on_chunk, *sync;
+    PyObject *is_mine; /* of a code object: whether it is the user's */
     PyObject *hook_error; /* what the first of the hook_errors says */
-    uint64_t events, lost, passed, unfinished, generalised, hook_errors, described;
+    uint64_t events, lost, passed, unfinished, generalised, hook_errors, described, unplaced;
     int64_t described_ns;
 } Recorder;
 
@@ -409,6 +423,12 @@ static inline uint32_t bucket(int64_t duration)
     return at < BUCKETS ? at : BUCKETS - 1;
 }
 
+static inline uint64_t hash_total(uint32_t callable, uint32_t signature, uint32_t section, uint32_t thread, uint32_t flags,
+                                  uint32_t site)
+{
+    return mix(mix(mix(mix(mix(mix(0, callable), signature), section), thread), flags), site);
+}
+
 static int grow_totals(Recorder *r)
 {
     if (r->total_count == r->total_room) {
@@ -424,7 +444,7 @@ static int grow_totals(Recorder *r)
         if (index == NULL) return -1;
         for (size_t i = 0; i < r->total_count; i++) {
             Total *t = r->totals[i];
-            uint64_t h = mix(mix(mix(mix(mix(0, t->callable), t->signature), t->section), t->thread), t->flags);
+            uint64_t h = hash_total(t->callable, t->signature, t->section, t->thread, t->flags, t->site);
             size_t at = h & (size - 1);
             while (index[at]) at = (at + 1) & (size - 1);
             index[at] = (uint32_t)i + 1;
@@ -437,22 +457,22 @@ static int grow_totals(Recorder *r)
 }
 
 static Total *find_total(Recorder *r, uint32_t callable, uint32_t signature, uint32_t section, uint32_t thread,
-                         uint32_t flags)
+                         uint32_t flags, uint32_t site)
 {
-    uint64_t h = mix(mix(mix(mix(mix(0, callable), signature), section), thread), flags);
+    uint64_t h = hash_total(callable, signature, section, thread, flags, site);
     if (r->total_index_size) {
         size_t at = h & (r->total_index_size - 1);
         while (r->total_index[at]) {
             Total *t = r->totals[r->total_index[at] - 1];
             if (t->callable == callable && t->signature == signature && t->section == section &&
-                t->thread == thread && t->flags == flags)
+                t->thread == thread && t->flags == flags && t->site == site)
                 return t;
             at = (at + 1) & (r->total_index_size - 1);
         }
     }
-    if (r->total_count >= MAX_TOTALS && (signature | section | thread)) {
+    if (r->total_count >= MAX_TOTALS && (signature | section | thread | site)) {
         r->generalised++;
-        return find_total(r, callable, 0, 0, 0, flags);
+        return find_total(r, callable, 0, 0, 0, flags, 0);
     }
     Total *t = PyMem_RawCalloc(1, sizeof(Total));
     if (t == NULL) return NULL;
@@ -461,6 +481,7 @@ static Total *find_total(Recorder *r, uint32_t callable, uint32_t signature, uin
     t->section = section;
     t->thread = thread;
     t->flags = flags;
+    t->site = site;
     if (grow_totals(r) < 0) {
         PyMem_RawFree(t);
         return NULL;
@@ -475,7 +496,7 @@ static Total *find_total(Recorder *r, uint32_t callable, uint32_t signature, uin
 static void add_total(Recorder *r, Thread *t, const Frame *f, int64_t duration, int64_t child, int64_t wait,
                       uint32_t signature, uint32_t flags)
 {
-    Total *total = find_total(r, f->callable, signature, f->section, t->no, flags);
+    Total *total = find_total(r, f->callable, signature, f->section, t->no, flags, f->site);
     if (total == NULL) {
         r->lost += !(flags & OWN);
         return;
@@ -532,6 +553,8 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
     e->module = f->module;
     e->depth = f->depth < 65535 ? (uint16_t)f->depth : 65535;
     e->flags = (uint16_t)flags;
+    e->site = f->site;
+    e->unused = 0;
     r->events += !(flags & OWN);
     if (UNLIKELY(chunk->used == CHUNK_EVENTS)) {
         t->chunk = NULL;
@@ -921,8 +944,9 @@ static int hash_one(Hasher *h, PyObject *v, int depth)
     if (type == &PySlice_Type) {
         PySliceObject *s = (PySliceObject *)v;
         put(h, 0x51CE);
-        if (hash_one(h, s->start, depth) < 0 || hash_one(h, s->stop, depth) < 0) return -1;
-        return hash_one(h, s->step, depth);
+        if (depth >= MAX_DEPTH) return 0; /* slices nest as lists do */
+        if (hash_one(h, s->start, depth + 1) < 0 || hash_one(h, s->stop, depth + 1) < 0) return -1;
+        return hash_one(h, s->step, depth + 1);
     }
     if (type == &PyFunction_Type) {
         put(h, 0xF06C);
@@ -1099,6 +1123,193 @@ static inline int signature_of(Recorder *r, Thread *t, uint32_t callable, PyObje
     return 0;
 }
 
+/* ---- sites: the lines that call ---------------------------------------------------------------------- */
+
+/* A site is a code object and an instruction in it; what line that is, is looked up later. A call's is the innermost of
+ * the user's code: from the running frame outwards, one look into a table for each frame.
+ *
+ * To ask PyEval_GetFrame makes a frame object for each Python frame it is asked in, 200 to 350 ns. So the interpreter's
+ * own frames are read: 3.12 to 3.14 have functions for what is in one, and all keep the next outer one at the same place;
+ * 3.11 has no functions (Include/internal/pycore_frame.h says what is where). Both are held against PyEval_GetFrame once
+ * before they are used. For any other Python, and where that check fails, there are frame objects. */
+#if !defined(PYPY_VERSION) && !defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030F0000
+#define HAVE_FRAMES 1
+typedef struct _PyInterpreterFrame InnerFrame;
+#if PY_VERSION_HEX < 0x030C0000
+enum { CODE_WORD = 4, PREVIOUS_WORD = 6, INSTRUCTION_WORD = 7 };
+#else
+enum { PREVIOUS_WORD = 1 };
+#endif
+
+static inline InnerFrame *inner_frame(void)
+{
+#if PY_VERSION_HEX < 0x030D0000
+    return PyThreadState_Get()->cframe->current_frame;
+#else
+    return PyThreadState_Get()->current_frame;
+#endif
+}
+
+static inline InnerFrame *outer_frame(InnerFrame *f) { return ((InnerFrame **)f)[PREVIOUS_WORD]; }
+
+/* Borrowed: a frame keeps its code. NULL for what lies between (of calls from C). */
+static inline PyObject *code_of(InnerFrame *f, int *at)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    PyObject *code = ((PyObject **)f)[CODE_WORD];
+    if (code == NULL) return NULL;
+    *at = (int)(((char **)f)[INSTRUCTION_WORD] - ((PyCodeObject *)code)->co_code_adaptive);
+#else
+    PyObject *code = PyUnstable_InterpreterFrame_GetCode(f);
+    Py_XDECREF(code);
+    if (code == NULL || !PyCode_Check(code)) return NULL;
+    *at = PyUnstable_InterpreterFrame_GetLasti(f);
+#endif
+    return code;
+}
+#endif
+
+static int frames_checked, frames_known;
+
+/* Whether the frames read so are those that Python itself tells: the same code and instruction, all the way out. */
+static void check_frames(void)
+{
+    frames_checked = 1;
+#ifdef HAVE_FRAMES
+    InnerFrame *f = inner_frame();
+    PyFrameObject *told = PyEval_GetFrame();
+    int same = told != NULL;
+    Py_XINCREF(told);
+    while (told != NULL) {
+        PyObject *theirs = (PyObject *)PyFrame_GetCode(told);
+        int at = 0;
+        while (f != NULL && code_of(f, &at) != theirs) f = outer_frame(f); /* what lies between, of calls from C */
+        same = same && f != NULL && at == PyFrame_GetLasti(told);
+        if (f != NULL) f = outer_frame(f);
+        Py_DECREF(theirs);
+        PyFrameObject *outer = PyFrame_GetBack(told);
+        Py_DECREF(told);
+        told = outer;
+    }
+    frames_known = same;
+#endif
+}
+
+static size_t site_at(const Site *table, size_t size, const PyObject *code, int at)
+{
+    size_t place = mix((uintptr_t)code >> 4, (uint64_t)(uint32_t)at) & (size - 1);
+    while (table[place].code != NULL && (table[place].code != code || table[place].at != at))
+        place = (place + 1) & (size - 1);
+    return place;
+}
+
+static int grow_sites(Recorder *r)
+{
+    size_t size = r->site_size ? 2 * r->site_size : 1024;
+    Site *grown = PyMem_RawCalloc(size, sizeof(Site));
+    if (grown == NULL) return -1;
+    for (size_t i = 0; i < r->site_size; i++)
+        if (r->sites[i].code != NULL) grown[site_at(grown, size, r->sites[i].code, r->sites[i].at)] = r->sites[i];
+    PyMem_RawFree(r->sites);
+    r->sites = grown;
+    r->site_size = size;
+    return 0;
+}
+
+/* A place in code that is seen for the first time. -1: interrupted; -2: no room. */
+static int64_t new_site(Recorder *r, Thread *t, PyObject *code, int at)
+{
+    if (r->site_used >= MAX_SITES || (2 * (r->site_used + 1) > r->site_size && grow_sites(r) < 0)) return -2;
+    PyObject *answer;
+    Py_INCREF(code);
+    if (call_hook(r, t, r->is_mine, &code, 1, &answer) < 0) {
+        Py_DECREF(code);
+        return -1;
+    }
+    int mine = answer != NULL && PyObject_IsTrue(answer) > 0;
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) drop_hook_error(r);
+    if (mine && r->site_count + 1 >= r->site_room) {
+        uint32_t room = r->site_room ? 2 * r->site_room : 256;
+        Site *list = PyMem_RawRealloc(r->site_list, room * sizeof(Site));
+        if (list == NULL) {
+            Py_DECREF(code);
+            return -2;
+        }
+        r->site_list = list;
+        r->site_room = room;
+    }
+    /* The hook is Python: another thread may have been here meanwhile, or made the table grow. */
+    if (2 * (r->site_used + 1) > r->site_size && grow_sites(r) < 0) mine = -1;
+    size_t place = mine < 0 ? 0 : site_at(r->sites, r->site_size, code, at);
+    if (mine < 0 || r->sites[place].code != NULL) {
+        Py_DECREF(code);
+        return mine < 0 ? -2 : (int64_t)r->sites[place].site;
+    }
+    uint32_t number = mine ? ++r->site_count : 0;
+    r->sites[place] = (Site){code, at, number};
+    if (mine) r->site_list[number] = r->sites[place];
+    r->site_used++;
+    return number;
+}
+
+static inline int64_t site_in(Recorder *r, Thread *t, PyObject *code, int at)
+{
+    if (LIKELY(r->site_size)) {
+        const Site *known = &r->sites[site_at(r->sites, r->site_size, code, at)];
+        if (LIKELY(known->code != NULL)) return known->site;
+    }
+    return new_site(r, t, code, at);
+}
+
+/* By frame objects: for a Python whose own frames are not known. */
+static int64_t site_of_objects(Recorder *r, Thread *t)
+{
+    PyFrameObject *f = PyEval_GetFrame();
+    int64_t found = 0;
+    Py_XINCREF(f);
+    while (f != NULL && found == 0) {
+        PyObject *code = (PyObject *)PyFrame_GetCode(f);
+        found = site_in(r, t, code, PyFrame_GetLasti(f));
+        Py_DECREF(code);
+        PyFrameObject *outer = found == 0 ? PyFrame_GetBack(f) : NULL;
+        Py_DECREF(f);
+        f = outer;
+    }
+    return found;
+}
+
+/* The number of the line that calls now; 0 for none of the user's. -1: a hook was interrupted. */
+static inline int site_of(Recorder *r, Thread *t, Frame *made)
+{
+    int64_t found = 0;
+    made->site = 0;
+    made->python = NULL;
+    if (r->is_mine == NULL) return 0;
+#ifdef HAVE_FRAMES
+    if (LIKELY(frames_known)) {
+        InnerFrame *f = inner_frame();
+        made->python = f;
+        for (int at = 0; f != NULL; f = outer_frame(f)) {
+            if (t->top != NULL && t->top->python == f) { /* within an open call, whose line is known */
+                found = t->top->site;
+                break;
+            }
+            PyObject *code = code_of(f, &at);
+            if (code != NULL && (found = site_in(r, t, code, at)) != 0) break;
+        }
+    } else
+#endif
+        found = site_of_objects(r, t);
+    if (UNLIKELY(found < 0)) {
+        if (found == -1) return -1;
+        r->unplaced++;
+        found = 0;
+    }
+    made->site = (uint32_t)found;
+    return 0;
+}
+
 /* ---- the path of one call ---------------------------------------------------------------------------- */
 
 static void set_on(Recorder *r)
@@ -1157,12 +1368,19 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
         return result;
     }
     if (UNLIKELY(t->busy)) return invoke(i);
+    const Callable *c = &r->callables[callable];
+    int kind = c->kind;
+    if (UNLIKELY(kind == OPENS)) {
+        uint32_t before = t->open;
+        t->open = 0;
+        result = invoke(i);
+        t->open = before;
+        return result;
+    }
     if (t->open && !r->inside) {
         r->passed++;
         return invoke(i);
     }
-    const Callable *c = &r->callables[callable];
-    int kind = c->kind;
     if (!c->record) {
         uint32_t before = t->open;
         t->open += kind == CALL;
@@ -1177,6 +1395,7 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
         signature_of(r, t, callable, i->args, PyVectorcall_NARGS(i->nargsf), i->kwnames, &signature) < 0)
         return NULL;
     Frame f;
+    if (UNLIKELY(site_of(r, t, &f) < 0)) return NULL;
     f.prev = t->top;
     f.epoch = r->epoch;
     f.child = 0;
@@ -1555,6 +1774,12 @@ static PyObject *recorder_enter(PyObject *self, PyObject *number)
     s->thread = t;
     s->frame = (Frame){.prev = t->top, .epoch = r->run, .own = t->own, .callable = (uint32_t)callable,
                        .section = t->section, .module = t->module, .open = t->open, .depth = t->depth};
+    if (r->running && site_of(r, t, &s->frame) < 0) {
+        PyObject_GC_Track((PyObject *)s);
+        Py_DECREF(s);
+        return NULL;
+    }
+    s->frame.python = NULL; /* its frame goes on while it is open */
     if (r->running) {
         t->top = &s->frame;
         t->section = (uint32_t)callable;
@@ -1593,15 +1818,15 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 {
     static char *names[] = {"inside", "signatures", "strides", "totals", "completed", "max_signatures",
                             "max_pending", "tensor_type", "exchange", "classify", "key", "on_signature",
-                            "on_result", "on_thread", "on_chunk", "sync", "samples", NULL};
+                            "on_result", "on_thread", "on_chunk", "sync", "samples", "is_mine", NULL};
     int inside = 0, signatures = 1, strides = 0, totals = 0, completed = 1;
     unsigned int max_signatures = 4096, max_pending = 262144;
     PyObject *tensor_type = NULL, *exchange = NULL, *classify = NULL, *key = NULL, *on_signature = NULL,
-             *on_result = NULL, *on_thread = NULL, *on_chunk = NULL, *sync = NULL, *samples = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pppppIIOOOOOOOOOO", names, &inside, &signatures, &strides,
+             *on_result = NULL, *on_thread = NULL, *on_chunk = NULL, *sync = NULL, *samples = NULL, *is_mine = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pppppIIOOOOOOOOOOO", names, &inside, &signatures, &strides,
                                      &totals, &completed, &max_signatures, &max_pending, &tensor_type, &exchange,
                                      &classify, &key, &on_signature, &on_result, &on_thread, &on_chunk, &sync,
-                                     &samples))
+                                     &samples, &is_mine))
         return NULL;
     ExchangeTable *table = NULL;
     if (exchange != NULL && exchange != Py_None) {
@@ -1628,6 +1853,8 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     r->on_thread = optional(on_thread);
     r->on_chunk = optional(on_chunk);
     r->sync = optional(sync);
+    r->is_mine = optional(is_mine);
+    if (r->is_mine != NULL && !frames_checked) check_frames();
     r->ended = completed || r->sync ? COMPLETED : 0;
     r->exchange = table != NULL ? Py_NewRef(exchange) : NULL;
     r->from_py_object = table != NULL ? table->dltensor_from_py_object : NULL;
@@ -1667,6 +1894,7 @@ static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(r->on_thread);
     Py_VISIT(r->on_chunk);
     Py_VISIT(r->sync);
+    Py_VISIT(r->is_mine);
     return 0;
 }
 
@@ -1693,6 +1921,7 @@ static int recorder_clear(PyObject *self)
     Py_CLEAR(r->on_thread);
     Py_CLEAR(r->on_chunk);
     Py_CLEAR(r->sync);
+    Py_CLEAR(r->is_mine);
     forget_all_instances(r);
     return 0;
 }
@@ -1717,6 +1946,18 @@ static void free_totals(Recorder *r)
     r->total_count = r->total_room = r->total_index_size = 0;
 }
 
+static void free_sites(Recorder *r)
+{
+    Site *sites = r->sites;
+    size_t size = r->site_size;
+    PyMem_RawFree(r->site_list);
+    r->sites = r->site_list = NULL;
+    r->site_size = r->site_used = 0;
+    r->site_count = r->site_room = 0;
+    for (size_t i = 0; i < size; i++) Py_XDECREF(sites[i].code);
+    PyMem_RawFree(sites);
+}
+
 static void recorder_dealloc(PyObject *self)
 {
     Recorder *r = (Recorder *)self;
@@ -1736,6 +1977,7 @@ static void recorder_dealloc(PyObject *self)
         r->spare = next;
     }
     free_totals(r);
+    free_sites(r);
     for (size_t i = 0; i < r->ranges_size; i++) PyMem_RawFree(r->ranges[i]);
     PyMem_RawFree(r->ranges);
     PyMem_RawFree(r->interned);
@@ -1879,10 +2121,19 @@ static PyObject *recorder_sample(PyObject *self, PyObject *number)
     Py_RETURN_NONE;
 }
 
-static PyObject *recorder_step(PyObject *self, PyObject *unused)
+static PyObject *recorder_step(PyObject *self, PyObject *args)
 {
     Recorder *r = (Recorder *)self;
+    long long callable = -1;
+    if (!PyArg_ParseTuple(args, "|L", &callable) || !known_callable(r, callable)) return NULL;
     r->manual_steps = 1;
+    if (callable >= 0 && r->running) {
+        Thread *t = this_thread(r);
+        if (t == NULL) return PyErr_NoMemory();
+        Frame f = {.prev = t->top, .start = now(), .own = t->own, .callable = (uint32_t)callable, .section = t->section,
+                   .module = t->module, .depth = t->depth};
+        if (emit(r, t, &f, 0, 0, 0, OWN | SPANNED | r->ended) < 0) return NULL;
+    }
     count_step(r);
     return PyBool_FromLong(r->on);
 }
@@ -1946,9 +2197,9 @@ static PyObject *recorder_totals(PyObject *self, PyObject *unused)
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < r->total_count; i++) {
         const Total *t = r->totals[i];
-        PyObject *row = Py_BuildValue("(IIIIIKLLLLLy#)", t->callable, t->signature, t->section, t->thread, t->flags,
+        PyObject *row = Py_BuildValue("(IIIIIKLLLLLIy#)", t->callable, t->signature, t->section, t->thread, t->flags,
                                       (unsigned long long)t->n, (long long)t->total, (long long)t->child,
-                                      (long long)t->wait, (long long)t->min, (long long)t->max,
+                                      (long long)t->wait, (long long)t->min, (long long)t->max, t->site,
                                       (const char *)t->histogram, (Py_ssize_t)sizeof(t->histogram));
         if (row == NULL || PyList_Append(list, row) < 0) Py_CLEAR(list);
         Py_XDECREF(row);
@@ -1999,10 +2250,23 @@ static PyObject *recorder_stats(PyObject *self, PyObject *unused)
     unsigned long long pending = 0;
     for (Chunk *c = r->full; c != NULL; c = c->next) pending += c->used;
     for (Thread *t = r->threads; t != NULL; t = t->next) pending += t->chunk != NULL ? t->chunk->used : 0;
-    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:L,s:K,s:K,s:I,s:K}", "events", r->events, "lost", r->lost, "passed",
+    return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:L,s:K,s:K,s:I,s:K,s:K}", "events", r->events, "lost", r->lost, "passed",
                          r->passed, "unfinished", r->unfinished, "generalised", r->generalised, "described", r->described,
                          "described_ns", (long long)r->described_ns, "hook_errors", r->hook_errors, "steps", r->steps,
-                         "signatures", r->signature_count, "pending", pending);
+                         "signatures", r->signature_count, "pending", pending,
+                         "unplaced", r->unplaced);
+}
+
+static PyObject *recorder_site(PyObject *self, PyObject *number)
+{
+    Recorder *r = (Recorder *)self;
+    long long site = PyLong_AsLongLong(number);
+    if (site == -1 && PyErr_Occurred()) return NULL;
+    if (site < 1 || site > (long long)r->site_count) {
+        PyErr_Format(PyExc_ValueError, "no site has the number %lld", site);
+        return NULL;
+    }
+    return Py_BuildValue("(Oi)", r->site_list[site].code, (int)r->site_list[site].at);
 }
 
 static PyObject *recorder_after_fork(PyObject *self, PyObject *unused)
@@ -2028,7 +2292,7 @@ static PyObject *recorder_after_fork(PyObject *self, PyObject *unused)
         c->n = c->raised = 0;
         c->total = c->child = c->min = c->max = 0;
     }
-    r->events = r->lost = r->passed = r->unfinished = r->generalised = r->hook_errors = r->steps = 0;
+    r->events = r->lost = r->passed = r->unfinished = r->generalised = r->hook_errors = r->steps = r->unplaced = 0;
     r->described_ns = (int64_t)(r->described = 0);
     Py_CLEAR(r->hook_error);
     Py_RETURN_NONE;
@@ -2060,7 +2324,7 @@ static PyMethodDef recorder_methods[] = {
     {"pause", recorder_pause, METH_NOARGS, NULL},
     {"stop", recorder_stop, METH_NOARGS, NULL},
     {"sample", recorder_sample, METH_O, NULL},
-    {"step", recorder_step, METH_NOARGS, NULL},
+    {"step", recorder_step, METH_VARARGS, NULL},
     {"enter", recorder_enter, METH_O, NULL},
     {"leave", recorder_leave, METH_O, NULL},
     {"section", recorder_section, METH_NOARGS, NULL},
@@ -2069,6 +2333,7 @@ static PyMethodDef recorder_methods[] = {
     {"totals", recorder_totals, METH_NOARGS, NULL},
     {"live", recorder_live, METH_NOARGS, NULL},
     {"float_ranges", recorder_float_ranges, METH_NOARGS, NULL},
+    {"site", recorder_site, METH_O, NULL},
     {"stats", recorder_stats, METH_NOARGS, NULL},
     {"after_fork", recorder_after_fork, METH_NOARGS, NULL},
     {NULL},
@@ -2083,6 +2348,12 @@ static PyType_Spec recorder_spec = {"luxmeter.calls.core._core.Recorder", sizeof
 /* ---- module ------------------------------------------------------------------------------------------ */
 
 static PyObject *core_now_ns(PyObject *self, PyObject *unused) { return PyLong_FromLongLong(now()); }
+
+static PyObject *core_frames(PyObject *self, PyObject *unused)
+{
+    if (!frames_checked) check_frames();
+    return PyUnicode_FromString(frames_known ? "direct" : "objects");
+}
 
 /* A table of the addresses that are the keys of `wanted`; NULL with an error set. */
 static void **address_table(PyObject *wanted, size_t *room)
@@ -2174,7 +2445,8 @@ done:
 }
 
 static PyMethodDef core_methods[] = {
-    {"now_ns", core_now_ns, METH_NOARGS, NULL}, {"holding", core_holding, METH_VARARGS, NULL},
+    {"now_ns", core_now_ns, METH_NOARGS, NULL}, {"frames", core_frames, METH_NOARGS, NULL},
+    {"holding", core_holding, METH_VARARGS, NULL},
     {"holders", core_holders, METH_O, NULL}, {NULL}};
 
 static struct PyModuleDef core_module = {
@@ -2191,7 +2463,7 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 PyMODINIT_FUNC PyInit__core(void)
 {
     static const struct { const char *name; int value; } constants[] = {
-        {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
+        {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"OPENS", OPENS}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
         {"SPANNED", SPANNED}, {"FIRST", FIRST}, {"COMPLETED", COMPLETED}, {"OWN", OWN}, {"OPAQUE", OPAQUE},
         {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH}, {"ATTRIBUTES", ATTRIBUTES},
         {"EVENT_SIZE", sizeof(Event)}, {"HISTOGRAM_BUCKETS", BUCKETS}};

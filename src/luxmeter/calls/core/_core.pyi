@@ -4,11 +4,13 @@ Everything recorded is plain numbers. Words (names, descriptions) live with the 
 """
 
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 # Kinds of callable.
 CALL: int  # opaque: while one is open on a thread, what is called below it is "inside"
 SPAN: int  # transparent: recorded with its time, hides nothing below it
+OPENS: int  # leaves no event; what is called below it is the program's own again, although a CALL is open around it: a closure
 SECTION: int  # a span the user named; events below carry its id in `section`
 
 # Bits of an event's `flags`.
@@ -35,6 +37,9 @@ HISTOGRAM_BUCKETS: int  # buckets in a totals row's histogram: four a doubling, 
 
 def now_ns() -> int:
     """The clock of all events."""
+
+def frames() -> str:
+    """How the core finds the line that calls: "direct", in the interpreter's own frames, or by frame "objects" (slower)."""
 
 def holders(wanted: dict[int, Any]) -> list[Any]:
     """The containers of this process that hold an object whose id is a key of `wanted` (id -> object). Runs no code of others."""
@@ -93,9 +98,13 @@ class Recorder:
         on_chunk: Callable[[], None] | None = None,
         sync: Callable[[], None] | None = None,
         samples: list[tuple[Any, int | None]] | None = None,
+        is_mine: Callable[[CodeType], bool] | None = None,
     ) -> None:
         """`samples`, tensors of `tensor_type` with a number for each data type (None: the table refuses it; those last), let the core
         learn where a tensor keeps its sizes, so that it need not ask the table each time; see `direct`.
+
+        `is_mine`, asked once a place, says of a code object whether it is the user's; an event's `site` is then the innermost such
+        place that led to the call (0: none). Without it no event has one. At most 131,072 places are told apart.
 
         `on_result` is given what the first CALL of a signature returned, after its event; what raised gives nothing.
 
@@ -148,8 +157,11 @@ class Recorder:
     def sample(self, every: int) -> None:
         """Record one step of `every`; 1 is all of them."""
 
-    def step(self) -> bool:
-        """A step ended (called by the user: boundaries no longer count). Whether the next one is recorded."""
+    def step(self, callable_id: int = -1) -> bool:
+        """A step ended (called by the user: boundaries no longer count). Whether the next one is recorded.
+
+        With a callable, an event of it that is the recorder's own (OWN) and took no time tells when.
+        """
 
     def enter(self, callable_id: int) -> Span:
         """Open a section on this thread."""
@@ -166,8 +178,8 @@ class Recorder:
     def drain(self, partial: bool = True) -> list[bytes]:
         """Take the events out: bytes, a multiple of EVENT_SIZE each, in order of completion for each thread."""
 
-    def totals(self) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int, bytes]]:
-        """Totals mode: (callable, signature, section, thread, flags, n, total_ns, child_ns, wait_ns, min_ns, max_ns, histogram of u32)."""
+    def totals(self) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int, int, bytes]]:
+        """Totals mode: (callable, signature, section, thread, flags, n, total_ns, child_ns, wait_ns, min_ns, max_ns, site, histogram of u32)."""
 
     def live(self) -> list[tuple[int, int, int, int, int, int, int]]:
         """For each callable called so far: (callable, n, total_ns, child_ns, min_ns, max_ns, raised)."""
@@ -175,8 +187,12 @@ class Recorder:
     def float_ranges(self) -> dict[int, list[tuple[float, float]]]:
         """Signature id -> smallest and largest value of each float argument, in order of appearance (first 16)."""
 
+    def site(self, number: int) -> tuple[CodeType, int]:
+        """The code object and the instruction in it (as `f_lasti`) of a site."""
+
     def stats(self) -> dict[str, int]:
-        """events, lost, passed, unfinished, signatures, generalised, described, described_ns, hook_errors, steps, pending.
+        """events, lost, passed, unfinished, signatures, generalised, described, described_ns, hook_errors, steps, pending,
+        unplaced (calls after the limit of places).
 
         Events and lost are the program's: without the recorder's own work.
         """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns as now_ns
+from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
 from luxmeter.calls.core import _pystate, locked
@@ -21,18 +23,23 @@ from luxmeter.calls.core._pystate import (
 )
 from luxmeter.calls.core._pywrap import PlainWrapper, PropertyWrapper, Wrapper
 
-CALL, SPAN, SECTION = _pystate.CALL, _pystate.SPAN, _pystate.SECTION
+CALL, SPAN, SECTION, OPENS = _pystate.CALL, _pystate.SPAN, _pystate.SECTION, _pystate.OPENS
 RAISED, INSIDE, SPANNED, FIRST = _pystate.RAISED, _pystate.INSIDE, _pystate.SPANNED, _pystate.FIRST
 COMPLETED, OWN = _pystate.COMPLETED, _pystate.OWN
 EVENT_SIZE, HISTOGRAM_BUCKETS = _pystate.EVENT_SIZE, _pystate.HISTOGRAM_BUCKETS
 holders, holding = _pystate.holders, _pystate.holding
 __all__ = [
-    "CALL", "SPAN", "SECTION", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
+    "CALL", "SPAN", "SECTION", "OPENS", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
     "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
-    "now_ns", "holders", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
+    "now_ns", "frames", "holders", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
 
+_MAX_SITES = 1 << 17
 _NOTHING: Any = object()  # of a call that raised
 Resolver: TypeAlias = Callable[[Any], int]
+
+
+def frames() -> str:
+    return "objects"
 
 
 class Recorder:
@@ -58,13 +65,19 @@ class Recorder:
         on_chunk: Callable[[], None] | None = None,
         sync: Callable[[], None] | None = None,
         samples: list[tuple[Any, int | None]] | None = None,
+        is_mine: Callable[[CodeType], bool] | None = None,
     ) -> None:
         self._inside, self._signatures = inside, signatures
         self._ended = COMPLETED if completed or sync is not None else 0
         self._max_signatures = max_signatures
         self._keys = KeyMaker(classify, key, strides)
         self._on_signature, self._on_result, self._on_thread = on_signature, on_result, on_thread
-        self._on_chunk, self._sync = on_chunk, sync
+        self._on_chunk, self._sync, self._is_mine = on_chunk, sync, is_mine
+        self._sites: dict[
+            tuple[int, int], int
+        ] = {}  # by the address of the code and the instruction; 0: not the user's
+        self._site_list: list[tuple[CodeType, int]] = []
+        self._others: dict[int, CodeType] = {}  # not the user's; kept, so that no address is used twice
         self._callables = [Callable_(SPAN, [True])]
         self._apis: dict[str, list[bool]] = {}
         self._running = self._paused = self._sampled_out = self._manual_steps = self._on = False
@@ -184,8 +197,14 @@ class Recorder:
             raise ValueError("every must be at least 1")
         self._every = every
 
-    def step(self) -> bool:
+    def step(self, callable_id: int = -1) -> bool:
+        self._known(callable_id)
         self._manual_steps = True
+        if callable_id >= 0 and self._running:
+            thread = self._thread()
+            span = Span(thread, callable_id, self._epoch)
+            span.start_ns = now_ns()
+            self._emit(thread, span, 0, 0, 0, OWN | SPANNED | self._ended, self._callables[callable_id])
         self._count_step()
         return self._on
 
@@ -219,6 +238,7 @@ class Recorder:
         span = Span(thread, callable_id, self._run)
         span.section_kind = True
         if self._running:
+            span.site = self._site(thread)
             thread.top, thread.section, thread.depth = span, callable_id, span.depth + 1
         span.start_ns = now_ns()
         return span
@@ -250,6 +270,12 @@ class Recorder:
         thread = self._thread()
         if thread.busy:
             return function(*args, **kwargs)
+        if spec.kind == OPENS:
+            before, thread.open = thread.open, 0
+            try:
+                return function(*args, **kwargs)
+            finally:
+                thread.open = before
         if thread.open and not self._inside:
             thread.passed += 1
             return function(*args, **kwargs)
@@ -258,6 +284,7 @@ class Recorder:
         known = self._signature_count
         signature = self._signature(thread, callable_id, spec, args, kwargs) if self._signatures else 0
         span = Span(thread, callable_id, self._epoch)
+        span.site = self._site(thread)
         thread.top, thread.depth = span, span.depth + 1
         if spec.kind == CALL:
             thread.open += 1
@@ -396,6 +423,45 @@ class Recorder:
             thread.top.child_ns += duration
         self._emit(thread, span, duration, 0, 0, OWN | SPANNED | self._ended, self._callables[0])
         thread.own_ns += duration
+
+    # -- sites
+
+    def _site(self, thread: Thread_) -> int:
+        """The number of the line that calls now: the innermost of the user's code."""
+        if self._is_mine is None:
+            return 0
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            found = self._sites.get((id(code), frame.f_lasti))
+            if found is None:
+                found = self._new_site(thread, code, frame.f_lasti)
+            if found:
+                return max(found, 0)
+            frame = frame.f_back
+        return 0
+
+    def _new_site(self, thread: Thread_, code: CodeType, at: int) -> int:
+        """The number of a place that is seen for the first time; 0: not the user's, -1: no room."""
+        if len(self._sites) >= _MAX_SITES:
+            self._buffers.count("unplaced")
+            return -1
+        answer: list[object] = []
+        self._call_hook(thread, lambda: answer.append(self._is_mine(code)))  # type: ignore[misc]
+        with self._lock:
+            key = id(code), at
+            if key not in self._sites:
+                if answer and answer[0]:
+                    self._site_list.append((code, at))
+                else:
+                    self._others[id(code)] = code
+                self._sites[key] = len(self._site_list) if answer and answer[0] else 0
+            return self._sites[key]
+
+    def site(self, number: int) -> tuple[CodeType, int]:
+        if not 0 < number <= len(self._site_list):
+            raise ValueError(f"no site has the number {number}")
+        return self._site_list[number - 1]
 
     # -- taking out
 

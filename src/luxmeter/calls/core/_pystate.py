@@ -10,10 +10,10 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-CALL, SPAN, SECTION = 0, 1, 2
+CALL, SPAN, SECTION, OPENS = 0, 1, 2, 3
 RAISED, INSIDE, SPANNED, FIRST, COMPLETED, OWN = 1, 2, 4, 8, 16, 32
-# start, duration, child, wait, callable, signature, thread, section, module, depth, flags
-_EVENT = struct.Struct("<qqqqIIIIIHH")
+# start, duration, child, wait, callable, signature, thread, section, module, depth, flags, site; four bytes unused
+_EVENT = struct.Struct("<qqqqIIIIIHHI4x")
 EVENT_SIZE = _EVENT.size
 HISTOGRAM_BUCKETS = 192
 _CHUNK_EVENTS = 2048
@@ -142,6 +142,7 @@ class Span:
         "prev",
         "section",
         "section_kind",
+        "site",
         "start_ns",
         "thread",
     )
@@ -151,7 +152,7 @@ class Span:
         self.prev, self.depth, self.open = thread.top, thread.depth, thread.open
         self.section, self.module = thread.section, thread.module
         self.inside = thread.open > 0
-        self.child_ns = self.start_ns = 0
+        self.child_ns = self.start_ns = self.site = 0
         self.own_ns = thread.own_ns
         self.section_kind = False  # opened by enter()
 
@@ -220,7 +221,7 @@ class Buffers:
         self.threads: list[Thread_] = []
         self._full: list[bytes] = []
         self._chunks = 0
-        self._totals: dict[tuple[int, int, int, int, int], list[Any]] = {}
+        self._totals: dict[tuple[int, int, int, int, int, int], list[Any]] = {}
         names = (
             "events",
             "lost",
@@ -230,6 +231,7 @@ class Buffers:
             "described_ns",
             "hook_errors",
             "steps",
+            "unplaced",
         )
         self.counts = dict.fromkeys(names, 0)
         self.hook_error = ""
@@ -246,7 +248,9 @@ class Buffers:
         if not flags & OWN:
             spec.count(net, child, flags & RAISED)
         if self._by_totals:
-            self._add((span.callable_id, signature, span.section, thread.no, flags), net, child, wait)
+            self._add(
+                (span.callable_id, signature, span.section, thread.no, flags, span.site), net, child, wait
+            )
             return False
         chunk = thread.chunk
         if chunk is None:
@@ -261,7 +265,7 @@ class Buffers:
             return False
         _EVENT.pack_into(
             chunk, thread.used, span.start_ns, duration, span.child_ns, wait, span.callable_id, signature, thread.no,
-            span.section, span.module, min(span.depth, 65535), flags,
+            span.section, span.module, min(span.depth, 65535), flags, span.site,
         )  # fmt: skip
         thread.used += EVENT_SIZE  # only now: whoever takes events out looks no further than this
         self.counts["events"] += not flags & OWN
@@ -272,11 +276,11 @@ class Buffers:
             thread.chunk = None
         return True
 
-    def _add(self, key: tuple[int, int, int, int, int], duration: int, child: int, wait: int) -> None:
+    def _add(self, key: tuple[int, int, int, int, int, int], duration: int, child: int, wait: int) -> None:
         row = self._totals.get(key)
         if row is None:
             if len(self._totals) >= _MAX_TOTALS:
-                key = (key[0], 0, 0, 0, key[4])
+                key = (key[0], 0, 0, 0, key[4], 0)
                 self.counts["generalised"] += 1
             empty = array("I", bytes(4 * HISTOGRAM_BUCKETS))
             row = self._totals.setdefault(key, [0, 0, 0, 0, duration, duration, empty])
@@ -303,7 +307,7 @@ class Buffers:
 
     def totals(self) -> list[Any]:
         """Rows of totals mode."""
-        return [(*key, *row[:6], row[6].tobytes()) for key, row in self._totals.copy().items()]
+        return [(*key[:5], *row[:6], key[5], row[6].tobytes()) for key, row in self._totals.copy().items()]
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to one of the counts that are seldom touched."""

@@ -6,19 +6,18 @@ JSON format `check`, version 1: {"what", "version", "started", "environment", "o
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
 from luxmeter.by_name import by_name
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.render import NUMBER, Column, Table, plain
 from luxmeter.store import put_result
 
@@ -168,27 +167,23 @@ class CheckResult:
 
     def to_json(self, path: str | Path) -> Path:
         """Write everything; `load_check` reads it."""
-        write_file(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
+        write_named(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
         return Path(path)
 
     def to_csv(self, path: str | Path) -> Path:
         """Write a line for each row; of its first error, the reason and where and how large it was (`first_...`)."""
-        text = io.StringIO()
-        writer = csv.DictWriter(
-            text, [*COLUMNS, *(f"first_{name}" for name in _OF_AN_ERROR)], lineterminator="\n"
-        )
-        writer.writeheader()
+        lines: list[Sequence[Any]] = [[*COLUMNS, *(f"first_{name}" for name in _OF_AN_ERROR)]]
         for row in self.rows:
             said = {name: getattr(row, name) for name in COLUMNS}
             said["excused"] = "; ".join(f"{n} {why}" for why, n in row.excused.items())
-            first = {f"first_{name}": getattr(row.errors[0], name) for name in _OF_AN_ERROR if row.errors}
-            writer.writerow({**said, **first})
-        write_file(Path(path), text.getvalue().encode())
+            first = [getattr(row.errors[0], name) if row.errors else "" for name in _OF_AN_ERROR]
+            lines.append([*said.values(), *first])
+        write_named(Path(path), csv_text(lines).encode())
         return Path(path)
 
     def to_html(self, path: str | Path) -> Path:
         """Write one page that needs nothing else."""
-        write_file(Path(path), str(by_name("check page")(self)).encode())
+        write_named(Path(path), str(by_name("check page")(self)).encode())
         return Path(path)
 
     def to_file(self, path: str | Path) -> Path:

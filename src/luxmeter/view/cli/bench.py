@@ -12,7 +12,7 @@ import typer
 from luxmeter.errors import UsageError
 from luxmeter.operators import BenchOptions
 from luxmeter.render import print_json
-from luxmeter.view.options import takes
+from luxmeter.view.options import run_argument, run_option, takes
 
 if TYPE_CHECKING:
     from luxmeter.operators import BenchResult, Operators
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
     @app.command(epilog=_EXAMPLE)
     @takes(BenchOptions, *_TAKEN)
     def bench(
-        sources: list[str] = typer.Argument(
+        sources: list[str] = run_argument(
             metavar="OPS...",
             help="An operators file, a trace (RUN/trace, latest), RUN/ops, or what luxmeter ops reads; or a mini-model's .yaml or .toml.",
         ),
@@ -57,9 +57,7 @@ def register(app: typer.Typer) -> None:
             help="Measure in turns with another side, and compare: its interpreter, or what differs there: threads=2, dtypes=bf16, "
             "env=NAME=VALUE. Repeat. Then -o A -o B keeps both.",
         ),
-        into: str = typer.Option(
-            "", "--into", metavar="RUN", help="Put the result into this run: RUN/bench."
-        ),
+        into: str = run_option("--into", help="Put the result into this run: RUN/bench."),
         plot: str = typer.Option("", "--plot", help="Which picture: scaling or speedup."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:

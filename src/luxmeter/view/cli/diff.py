@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
             False, "--full", help="Runs: all of the code's and environment's differences."
         ),
         system: bool = typer.Option(False, "--system", help="Runs: the machine's metrics too."),
-        by: str = typer.Option("api", help="Traces: api, signature or module."),
+        by: str = typer.Option("api", help="Traces: api, signature, line, function or module."),
         smallest: float | None = typer.Option(
             None,
             help="Traces, benchmarks: the smallest relative change that counts.",

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(
-        epilog="Example: luxmeter show latest; luxmeter show latest/trace; luxmeter show k3x7p/bench~1; luxmeter show latest/trace --stragglers"
+        epilog="Example: luxmeter show latest; luxmeter show latest/trace; luxmeter show k3x7p/bench~1; luxmeter show latest/trace --source"
     )
     def show(
         what: str = run_argument(
@@ -30,6 +30,9 @@ def register(app: typer.Typer) -> None:
             help="A run (id, name, tag, latest~1, path), what it holds (RUN/trace, RUN/bench~1, RUN/model), a trace or a file.",
         ),
         log: bool = typer.Option(False, "--log", help="What the program printed, and nothing else."),
+        error: bool = typer.Option(
+            False, "--error", help="The whole traceback of one that failed, and nothing else."
+        ),
         system: bool = typer.Option(False, "--system", help="The machine's metrics too."),
         ranks: bool = typer.Option(False, "--ranks", help="What other ranks than 0 logged too."),
         stragglers: bool = typer.Option(
@@ -40,6 +43,19 @@ def register(app: typer.Typer) -> None:
         rank: int | None = typer.Option(
             None, "--rank", min=0, help="Of a trace: the calls of this rank alone."
         ),
+        by: str = typer.Option(
+            "",
+            "--by",
+            help="Of a trace: the table by signature, line, function, module, section, thread or rank.",
+        ),
+        source: bool = typer.Option(
+            False, "--source", help="Of a trace: your files, with what the calls of each line cost."
+        ),
+        steps: bool = typer.Option(
+            False,
+            "--steps",
+            help="Of a trace: its training steps, how they split, the slowest, and their drift.",
+        ),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show a run: how it was made, parameters, metrics with their curves, results, code, files, output; or one of its results."""
@@ -47,19 +63,30 @@ def register(app: typer.Typer) -> None:
         from luxmeter.view.text.run import write_page
 
         found = named(what)
-        if stragglers or rank is not None:
-            _show_ranks(what, _trace_of(found), stragglers=stragglers, rank=rank, as_json=as_json)
+        if stragglers or rank is not None or by or source or steps:
+            how = {
+                "--stragglers": stragglers,
+                "--steps": steps,
+                "--source": source,
+                "--by": bool(by),
+                "--rank": rank is not None,
+            }
+            path = _trace_for(what, found, [name for name, said in how.items() if said])
+            if stragglers:
+                _show_stragglers(path, as_json)
+            else:
+                _show_trace(path, as_json, rank, by, source=source, steps="" if steps else None)
         elif found.run is None:
-            if log or system or ranks:
-                asked = "--log" if log else "--system" if system else "--ranks"
+            if log or error or system or ranks:
+                asked = "--log" if log else "--error" if error else "--system" if system else "--ranks"
                 raise UsageError(
                     "show-run-only",
                     f"{what} is no run, and {asked} shows something of a run.",
                     "Leave it out, or name the run.",
                 )
             _SHOW[found.kind](found.path, as_json)
-        elif log:
-            text = found.run.log_text
+        elif log or error:
+            text = found.run.log_text if log else found.run.error
             sys.stdout.write(plain(text) if sys.stdout.isatty() else text)
         elif as_json:
             print_json(found.run.record())
@@ -75,22 +102,26 @@ def _trace_of(found: Named) -> Path | None:
     return made[-1].folder if made else None
 
 
-def _show_ranks(what: str, path: Path | None, *, stragglers: bool, rank: int | None, as_json: bool) -> None:
-    """What a trace says of its ranks."""
-    if path is None or (stragglers and rank is not None):
-        asked = "--stragglers" if stragglers else "--rank"
+def _trace_for(what: str, found: Named, asked: list[str]) -> Path:
+    """The trace that is meant; refused where there is none, or where two are asked for that exclude each other."""
+    path = _trace_of(found)
+    if path is None:
         raise UsageError(
             "show-trace-only",
-            f"{what} is no trace and has none, and {asked} shows something of a trace."
-            if path is None
-            else "--stragglers holds all ranks against each other, and --rank shows one.",
-            "Leave it out, or name a trace: RUN/trace."
-            if path is None
-            else "Leave out the one or the other.",
+            f"{what} is no trace and has none, and {asked[0]} shows something of a trace.",
+            "Leave it out, or name a trace: RUN/trace.",
         )
-    if not stragglers:
-        _show_trace(path, as_json, rank)
-        return
+    others = [name for name in asked[1:] if name != "--rank" or asked[0] == "--stragglers"]
+    if others:
+        raise UsageError(
+            "show-trace-only",
+            f"{asked[0]} shows one thing of a trace, and {others[0]} another.",
+            "Leave out the one or the other.",
+        )
+    return path
+
+
+def _show_stragglers(path: Path, as_json: bool) -> None:
     from luxmeter.calls import load_trace
 
     found = load_trace(path).stragglers()
@@ -100,11 +131,29 @@ def _show_ranks(what: str, path: Path | None, *, stragglers: bool, rank: int | N
         sys.stdout.write(f"{found.text(terminal_width(sys.stdout))}\n")
 
 
-def _show_trace(path: Path, as_json: bool, rank: int | None = None) -> None:
+def _show_trace(
+    path: Path,
+    as_json: bool,
+    rank: int | None = None,
+    by: str = "",
+    *,
+    source: bool = False,
+    steps: str | None = None,
+) -> None:
     from luxmeter.view.saved_trace import show_saved
     from luxmeter.view.startup import Request
 
-    show_saved(str(path), Request(), window="", depth=None, by="", as_json=as_json, rank=rank)
+    show_saved(
+        str(path),
+        Request(),
+        window="",
+        depth=None,
+        by=by,
+        as_json=as_json,
+        rank=rank,
+        source=source,
+        steps=steps,
+    )
 
 
 def _show_benchmark(path: Path, as_json: bool) -> None:

@@ -18,11 +18,12 @@ def operators_table(found: Operators) -> Table:
         Column("operator", folds=24),
         Column("given", most=90, folds=24),
         Column("inputs", BYTES, goes=1),
+        Column("line", hidden="empty", goes=2.5),
         Column("from", goes=2),
     ]
     rows = [
         [found.share(case), case.count, round((case.total_ns or 0) / 1e3 / max(1, case.count), 2) if timed else None,
-         case.op, str(case.signature), case.size_bytes, ", ".join(case.where[:2])]
+         case.op, str(case.signature), case.size_bytes, _few(case.lines), ", ".join(case.where[:2])]
         for case in found[:_SHOWN]
     ]  # fmt: skip
     more = (
@@ -31,6 +32,10 @@ def operators_table(found: Operators) -> Table:
         else []
     )
     return Table(columns, rows, notes=[*more, _covered(found), found.title])
+
+
+def _few(lines: tuple[str, ...]) -> str:
+    return ", ".join(lines[:2]) + (f" and {len(lines) - 2} more" if len(lines) > 2 else "")
 
 
 def _covered(found: Operators) -> str:

@@ -47,7 +47,8 @@ class Optimizers:
             # torch hooked our stand-in. Without us it would have hooked the original: that is what must remain.
             step = Optimizer.profile_hook_step(inner.__wrapped__)
             step.hooked = True
-        wrapper = patcher.recorder.wrap_resolved(step, self._resolver(step_target(cls), patcher))
+        resolver = self._resolver(step_target(cls), patcher)
+        wrapper = patcher.recorder.wrap_resolved(step, resolver, with_open_closure(step, patcher))
         setattr(cls, "step", step)  # noqa: B010 - what is restored at the end
         patcher.rebind(Binding(cls, "step", step, wrapper))
 
@@ -67,7 +68,13 @@ class Optimizers:
             return None
         target = step_target(type(optimizer))
         callable_id = patcher.id_for(target.name, span=target.span, boundary=True)
-        return Binding(optimizer, "step", step, patcher.recorder.wrap(step, callable_id), instance=True)
+        return Binding(
+            optimizer,
+            "step",
+            step,
+            patcher.recorder.wrap(step, callable_id, with_open_closure(step, patcher)),
+            instance=True,
+        )
 
     def found(self, patcher: Patcher) -> Iterator[Binding]:
         """Optimizers in reach of the code that starts the trace. Others are adopted at their first zero_grad."""
@@ -77,6 +84,20 @@ class Optimizers:
                 yield binding
 
 
+def with_open_closure(step: Any, patcher: Patcher) -> Any:
+    """What is called in place of an optimizer's step: the calls of a closure (the forward and backward of Lightning, of LBFGS) are the program's."""
+    opens = patcher.opening_id()
+
+    def through(*args: Any, **kwargs: Any) -> Any:
+        opened = tuple([patcher.recorder.wrap(a, opens) if callable(a) else a for a in args])
+        closure = kwargs.get("closure")
+        if callable(closure):
+            kwargs["closure"] = patcher.recorder.wrap(closure, opens)
+        return step(*opened, **kwargs)
+
+    return through
+
+
 def _in_reach(*, depth: int = 4, most: int = 20_000) -> Iterator[Any]:
     """Optimizers that the locals and globals of the calling frames lead to: containers, attributes, closures."""
     frame: FrameType | None = sys._getframe(1)
@@ -84,9 +105,8 @@ def _in_reach(*, depth: int = 4, most: int = 20_000) -> Iterator[Any]:
     seen: set[int] = set()
     while frame is not None:
         level.extend(_locals(frame))
-        if id(frame.f_globals) not in seen and not frame.f_globals.get("__name__", "").startswith(
-            _NOT_THE_USERS
-        ):
+        name = frame.f_globals.get("__name__")
+        if id(frame.f_globals) not in seen and not (type(name) is str and name.startswith(_NOT_THE_USERS)):
             seen.add(id(frame.f_globals))
             level.extend(list(frame.f_globals.values()))
         frame = frame.f_back
@@ -133,15 +153,18 @@ _NOT_THE_USERS = (
 
 
 def _held_by(value: Any) -> Any:
-    kind = type(value)
+    kind = type(value)  # compared by `is`: its metaclass may have a say in `==`
     if kind is FunctionType:
         return value.__closure__ or ()
-    if kind in (CellType, MethodType, partial):
+    if kind is CellType or kind is MethodType or kind is partial:
         return gc.get_referents(value)
-    if kind in (list, tuple, set, dict):
+    if kind is list or kind is tuple or kind is set or kind is dict:
         return () if len(value) > 100 else list(value.values()) if kind is dict else list(value)
     try:
-        if issubclass(kind, ModuleType | type | Module) or kind.__module__ in ("builtins", "types"):
+        if issubclass(kind, (ModuleType, type, Module)) or type.__dict__["__module__"].__get__(kind) in (
+            "builtins",
+            "types",
+        ):
             return ()
         attributes = aliases.attributes_of(value)
     except Exception:  # noqa: BLE001  (an object of the user's that does not want to be looked at)

@@ -57,7 +57,8 @@ function say(text) {
 function follow() {
   stream?.close();
   stream = null;
-  const box = /** @type {HTMLElement | null} */ (document.querySelector("[data-live]"));
+  const box = /** @type {HTMLElement | null} */ (document.querySelector("[data-live]")), log = document.querySelector("pre[data-end]");
+  if (log !== null) log.scrollTop = log.scrollHeight;
   if (box === null || document.hidden) return;
   const opened = new EventSource(box.dataset.live ?? "");
   stream = opened;

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-OURS = ("--help", "runs", "show latest", "diff latest latest~1", "code latest", "doctor")
+OURS = ("--help", "runs", "show latest", "diff latest latest~1", "code latest", "doctor --no-try")
 
 
 def cpu_s(command: list[str], where: Path, env: dict[str, str]) -> float:

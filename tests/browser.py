@@ -1,4 +1,4 @@
-"""A real browser for tests of pages: Debian's Chromium through Playwright, one for each process that tests."""
+"""A real browser for tests of pages: Debian's Chromium through Playwright, begun anew for each page."""
 
 from __future__ import annotations
 

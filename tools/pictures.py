@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 from torch import nn
 
 import luxmeter as lux
@@ -55,7 +55,8 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Of the same shape."""
-        return x + self.act(self.norm(self.conv(x)))
+        changed: torch.Tensor = self.act(self.norm(self.conv(x)))
+        return x + changed
 
 
 class Digits(nn.Module):
@@ -88,7 +89,7 @@ def train(lr: float, seed: int, *, measured: bool = False) -> str:
             batch = torch.randint(0, 1500, (64,))
             loss = nn.functional.cross_entropy(model(x[batch]), y[batch])
             optimizer.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
             exp.log({"loss": loss.item()}, step)
             if step % 8 == 7:
@@ -205,7 +206,9 @@ def main() -> None:
         os.chdir(folder)
         subprocess.run([sys.executable, "-m", "luxmeter", "init"], check=True, stdout=subprocess.DEVNULL)
         fail()
-        others = [train(lr, seed) for lr in (0.01, 0.001) for seed in (0, 1, 2)]
+        for lr in (0.01, 0.001):
+            for seed in (0, 1, 2):
+                train(lr, seed)
         told = train(0.003, 0, measured=True)
         run = find_run(told)
         write_report([run], Path("report.html"))
@@ -216,7 +219,7 @@ def main() -> None:
         with going_on(), served() as app:
             Path("top.html").write_text(f'<body style="margin:0">{terminal()}</body>')
             page = {name: Path(f"{name}.html").absolute().as_uri() for name in ("report", "calls", "models", "parallel", "top")}  # fmt: skip
-            both = f"{app}/compare?run={others[0]},{others[3]}"
+            both = f"{app}/compare?where=name+%3D+digits+and+state+%3D+finished&by=param.lr"
             shoot([
                 Shot("report", page["report"]),
                 Shot("report-phone", page["report"], 390, 844, dark=True, at="#calls"),
@@ -227,6 +230,7 @@ def main() -> None:
                 Shot("top", page["top"], 1120, 270),
                 Shot("app-start", f"{app}/", height=800),
                 Shot("app-runs", f"{app}/runs", height=640),
+                Shot("app-runs-phone", f"{app}/runs", 390, 844, dark=True),
                 Shot("app-run", f"{app}/run/{find_run('digits-long').id}", dark=True),
                 Shot("app-compare", both, height=1000),
                 Shot("app-trace", f"{app}/run/{told}/trace"),

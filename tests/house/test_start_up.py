@@ -23,7 +23,7 @@ MAY_LOAD = {
     "tag latest": (),
     "config --json": (),
     "queue list": (),
-    "doctor": (),
+    "doctor --no-try": (),
 }  # fmt: skip
 _PROGRAM = """
 import sys

@@ -60,6 +60,19 @@ class Layers(unittest.TestCase):
         time.sleep(1000)
 
 
+class Awaited(unittest.IsolatedAsyncioTestCase):
+    async def test_awaited(self):
+        x = torch.randn(4)
+        return torch.cos(x) * (1.001 if x.dtype is torch.float32 else 1)
+
+    @unittest.expectedFailure
+    def test_known(self):
+        self.fail("as is known")
+
+    @unittest.expectedFailure
+    def test_mended(self): ...
+
+
 def test_function():
     return torch.sin(torch.rand(10)), torch.randint(5, (3,)), torch.normal(0.0, torch.rand(4))
 
@@ -108,9 +121,10 @@ def test_one_that_dies_or_hangs_costs_only_itself(checked: CheckResult) -> None:
     assert {name: row.status for name, row in found.items()} == {
         "Layers.test_training": "passed", "Layers.test_wrong": "failed", "Layers.test_raises": "failed",
         "Layers.test_skipped": "missed", "Layers.test_absent": "missed", "Layers.test_dies": "crashed", "Layers.test_hangs": "hung", "test_function": "passed",
-        "test_of_the_dtype": "passed", "test_named": "failed", "test_loose": "passed", " torch/nn/absent.py": "missed", "elsewhere.py": "missed", "broken.py": "failed",
+        "test_of_the_dtype": "passed", "test_named": "failed", "test_loose": "passed", "Awaited.test_awaited": "failed",
+        "Awaited.test_known": "passed", "Awaited.test_mended": "failed", " torch/nn/absent.py": "missed", "elsewhere.py": "missed", "broken.py": "failed",
     }  # fmt: skip
-    assert checked.counts == {"passed": 4, "failed": 4, "missed": 4, "crashed": 1, "hung": 1}
+    assert checked.counts == {"passed": 5, "failed": 6, "missed": 4, "crashed": 1, "hung": 1}
     assert (
         checked.complete
         and not checked.ok
@@ -165,7 +179,7 @@ def test_written_and_read_again(checked: CheckResult, tmp_path: Path) -> None:
     assert "Layers.test_wrong" in page and "Does it compute right?" in page
     assert "1 crashed, 1 hung" in checked.title
     said = json.loads((tmp_path / "c.json").read_text())
-    assert said["counts"]["passed"] == 4 and said["environment"]["machine"]["cores"] and said["started"] > 1e9
+    assert said["counts"]["passed"] == 5 and said["environment"]["machine"]["cores"] and said["started"] > 1e9
 
 
 def test_two_results_are_compared(checked: CheckResult) -> None:
@@ -183,7 +197,7 @@ def test_two_results_are_compared(checked: CheckResult) -> None:
     ]
     assert [c.kind for c in found.changes] == ["newly failing", "newly passing", "newly missing"]
     assert any(line.startswith("torch: 2.") and line.endswith("and 9.9") for line in found.differences)
-    assert "1 newly failing, 1 newly passing, 1 newly missing; 11 as before" in str(found)
+    assert "1 newly failing, 1 newly passing, 1 newly missing; 14 as before" in str(found)
     with pytest.raises(UsageError, match="no case in common"):
         diff_checks(checked, replace(checked, rows=()))
 

@@ -89,6 +89,8 @@ def test_against_several_and_markdown(runs: list[lux.Experiment]) -> None:
 def test_bad_input(runs: list[lux.Experiment]) -> None:
     for args, slug in (
         (["-o", "report.pdf"], "report-format"),
+        (["-o", "nowhere/report.html"], "no-such-folder"),
+        (["-o", "/proc/report.md"], "file-unwritable"),
         ([runs[0].run.id, runs[1].run.id, "--against", runs[2].run.id], "report-against"),
         ([runs[0].run.id, runs[1].run.id, "--notebook"], "report-against"),
     ):

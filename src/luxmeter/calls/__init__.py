@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from luxmeter.calls.outside import Outside as Outside
     from luxmeter.calls.outside import ThreadTime as ThreadTime
     from luxmeter.calls.patching.patcher import coverage as coverage
-    from luxmeter.calls.phases import Split as Split
-    from luxmeter.calls.phases import split_of as split_of
     from luxmeter.calls.processes import Token as Token
     from luxmeter.calls.reader import trace_title as trace_title
     from luxmeter.calls.records import SECTION as SECTION
@@ -54,6 +52,10 @@ if TYPE_CHECKING:
     from luxmeter.calls.source import AnnotatedSource as AnnotatedSource
     from luxmeter.calls.source import SourceFile as SourceFile
     from luxmeter.calls.source import SourceLine as SourceLine
+    from luxmeter.calls.steps import PARTS as PARTS
+    from luxmeter.calls.steps import Split as Split
+    from luxmeter.calls.steps import Step as Step
+    from luxmeter.calls.steps import Steps as Steps
     from luxmeter.calls.stragglers import CollectiveWaits as CollectiveWaits
     from luxmeter.calls.stragglers import RankWaits as RankWaits
     from luxmeter.calls.stragglers import Stragglers as Stragglers
@@ -64,7 +66,6 @@ if TYPE_CHECKING:
     from luxmeter.calls.tree import CallTree as CallTree
     from luxmeter.calls.window import Window as Window
     from luxmeter.calls.window import in_window as in_window
-    from luxmeter.calls.window import typical_step as typical_step
 
 __getattr__, __dir__, __all__ = door(
     __name__,
@@ -94,12 +95,10 @@ __getattr__, __dir__, __all__ = door(
         "coverage": "patching.patcher",
         "KINDS": "kinds",
         "OUTSIDE": "kinds",
-        "Split": "phases",
         "kind_of": "kinds",
         "Gap": "outside",
         "Outside": "outside",
         "ThreadTime": "outside",
-        "split_of": "phases",
         "SECTION": "records",
         "Token": "processes",
         "trace_title": "reader",
@@ -116,6 +115,10 @@ __getattr__, __dir__, __all__ = door(
         "AnnotatedSource": "source",
         "SourceFile": "source",
         "SourceLine": "source",
+        "PARTS": "steps",
+        "Split": "steps",
+        "Step": "steps",
+        "Steps": "steps",
         "CollectiveWaits": "stragglers",
         "RankWaits": "stragglers",
         "Stragglers": "stragglers",
@@ -126,6 +129,5 @@ __getattr__, __dir__, __all__ = door(
         "CallTree": "tree",
         "Window": "window",
         "in_window": "window",
-        "typical_step": "window",
     },
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from luxmeter.calls.records import CALL, SECTION, CallableNames, SignatureNames, SiteNames
+from luxmeter.calls.records import CALL, SECTION, STEP, CallableNames, SignatureNames, SiteNames
 from luxmeter.calls.sites import Sources, UserCode, words_of
 from luxmeter.signature import Opaque, Signature, describe, signature_from_json, tensors_in
 from luxmeter.signature import to_json as signature_to_json
@@ -94,7 +94,7 @@ class Names:
         )
         while len(self.callables) <= number:  # other threads may do the same: a place too many is harmless
             self.callables.append(_NOBODY)
-        self.callables[number] = CallableNames(name, label, kind, path, framework)
+        self.callables[number] = CallableNames(name, label, kind, path, framework, boundary)
         return number
 
     def section(self, name: str) -> int:
@@ -105,6 +105,12 @@ class Names:
         if path not in self.sections:
             self.sections[path] = self.add(path, kind=SECTION)
         return self.sections[path]
+
+    def step(self) -> int:
+        """The id of what t.step() leaves."""
+        if STEP not in self.sections:
+            self.sections[STEP] = self.add(STEP, kind=SECTION)
+        return self.sections[STEP]
 
     def child_token(self) -> Any:
         """What a spawned worker needs to join the trace; None when it cannot."""
@@ -207,6 +213,7 @@ class Names:
                 "kind": names.kind,
                 "path": names.path,
                 "framework": names.framework,
+                **({"boundary": True} if names.boundary else {}),
             }
         if kind == "thread":
             return {"thread": number, "name": self.threads[number]}
@@ -299,8 +306,9 @@ def read_lines(
             continue
         if "callable" in told:
             callables[told["callable"]] = CallableNames(
-                told["name"], told["label"], told["kind"], told["path"], told.get("framework", _default(told))
-            )
+                told["name"], told["label"], told["kind"], told["path"], told.get("framework", _default(told)),
+                told.get("boundary", False),
+            )  # fmt: skip
         elif "signature" in told:
             general = told.get("general", False)
             found = Signature(general=True) if general else signature_from_json(told["is"])

@@ -23,6 +23,7 @@ Numbers = npt.NDArray[Any]
 BEGIN, END = "the beginning", "the end"
 _SHOWN = 4  # gaps that are named below a table
 _LEAST = 0.005  # of the time outside: less is not worth a word
+_WORTH = 0.05  # of all time: below, it is not told where it went
 _MAIN = "MainThread"
 
 
@@ -86,10 +87,14 @@ class ThreadTime:
         said = [
             f"outside the calls: {span(self.outside_ns)} of {span(self.wall_ns)} ({self.share:.1%}) of {self.name}"
         ]
-        named = [gap for gap in self.gaps if gap.total_ns > _LEAST * self.outside_ns][:_SHOWN]
+        named = (
+            []
+            if self.share < _WORTH
+            else [gap for gap in self.gaps if gap.total_ns > _LEAST * self.outside_ns][:_SHOWN]
+        )
         said += [f"  {gap}" for gap in named]
         left = len(self.gaps) - len(named)
-        if left:
+        if named and left:
             rest = self.outside_ns - sum(gap.total_ns for gap in named)
             said.append(f"  {span(rest)} in {left:,} other places")
         parts = {
@@ -99,7 +104,7 @@ class ThreadTime:
             "recording": self.recording_ns,
         }
         worth = [f"{span(ns)} {what}" for what, ns in parts.items() if ns > _LEAST * self.outside_ns]
-        if worth:
+        if worth and named:
             said.append(f"  of it {', '.join(worth)}")
         if self.data_ns:
             said.append(f"in calls, waiting for a DataLoader: {span(self.data_ns)}")

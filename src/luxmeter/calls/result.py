@@ -19,6 +19,7 @@ from luxmeter.calls.reader import Numbers, Recording, read_recording
 from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureNames
 from luxmeter.calls.sites import read_source
 from luxmeter.calls.source import AnnotatedSource, annotate
+from luxmeter.calls.steps import Split, Steps, find_steps, split_of
 from luxmeter.calls.stragglers import Stragglers, find_stragglers
 from luxmeter.calls.table import CallTable, make_table
 from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
@@ -117,6 +118,17 @@ class TraceResult:
         """How long no call was open, on each thread, and where that time went."""
         self._need_events("outside()")
         return find_outside(self.recording)
+
+    def steps(self, by: str | None = None) -> Steps:
+        """The training steps and how their time splits: by `t.step()` if it was called, or else by the optimizer's step; or the sections of a name."""
+        self._need_events("steps()")
+        options = (read_json(self.folder / "trace.json") or {}).get("options", {})
+        return find_steps(self.recording, by=by, sampled=options.get("sample", 1) > 1)
+
+    def split(self, *, step: bool = True) -> Split | None:
+        """How the training step of median length splits into kinds of work, or the whole trace if there is none, or `step` is false."""
+        chosen = self.steps().median if step and not self.recording.totals else None
+        return split_of(self.recording, chosen)
 
     def _main_outside(self) -> ThreadTime | None:
         if "main outside" not in self.__dict__:
@@ -280,6 +292,8 @@ class TraceResult:
                 said.append(
                     f"{stats['generalised']} calls{where} came after the limit of signatures: not told apart"
                 )
+            if stats.get("unplaced"):  # not in traces of format 1
+                said.append(f"{stats['unplaced']} calls{where} have no line: too many places in code called")
             if stats["unfinished"]:
                 said.append(f"{stats['unfinished']} calls{where} were open when recording paused or stopped")
             if process.end.get("unlooked"):

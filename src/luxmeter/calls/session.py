@@ -29,6 +29,7 @@ from luxmeter.calls.pauses import Pauses
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.sites import Sources, UserCode
 from luxmeter.calls.source import AnnotatedSource
+from luxmeter.calls.steps import Steps
 from luxmeter.calls.stragglers import Stragglers
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
@@ -345,7 +346,7 @@ class Trace:
         """A training step ended here. Without a single call of it, an optimizer's step() ends one."""
         self._tell_trouble()
         if self._recorder is not None:
-            self._recorder.step()
+            self._recorder.step(self._names.step())
 
     def wrap(self, function: F, *, name: str | None = None, span: bool = False) -> F:
         """A stand-in for a function of yours that is recorded while this trace runs."""
@@ -392,6 +393,10 @@ class Trace:
     def outside(self) -> Outside:
         """How long no call was open, on each thread, and where that time went."""
         return self.result.outside()
+
+    def steps(self, by: str | None = None) -> Steps:
+        """The training steps and how their time splits; see TraceResult.steps."""
+        return self.result.steps(by)
 
     def tree(self, *, rank: int | None = None) -> CallTree:
         """Who called what: totals for each path of calls; of all ranks, or of one."""

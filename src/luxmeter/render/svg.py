@@ -80,10 +80,12 @@ def ticks(low: float, high: float, *, log: bool) -> Sequence[float]:
     """Round values for the marks of an axis."""
     if log:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        steps = (1,) if last - first > 3 else (1, 3) if last - first > 1 else (1, 2, 5)
+        decades = math.log10(high / low)
+        steps = (1,) if decades > 3 else (1, 3) if decades > 1.2 else (1, 2, 5)
         found = [p * 10.0**e for e in range(first, last + 1) for p in steps]
         found = [v for v in found if low * 0.999 <= v <= high * 1.001]
-        return found if len(found) > 1 else [low, high]
+        if len(found) > 1:
+            return found
     rough = (high - low) / _TICKS or 1.0
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next((m * unit for m in (1, 2, 5, 10) if m * unit >= rough * 0.999), 10 * unit)

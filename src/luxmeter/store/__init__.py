@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from luxmeter.store.finished import FinishedRun as FinishedRun
     from luxmeter.store.finished import id_of_origin as id_of_origin
     from luxmeter.store.going import GoingRuns as GoingRuns
+    from luxmeter.store.inspect import Damage as Damage
+    from luxmeter.store.inspect import damage_of_lab as damage_of_lab
     from luxmeter.store.jobs import ENDED as ENDED
     from luxmeter.store.jobs import JOB_STATES as JOB_STATES
     from luxmeter.store.jobs import Job as Job
@@ -108,6 +110,8 @@ __getattr__, __dir__, __all__ = door(
         "host_name": "journal",
         "Lab": "lab",
         "layout": "layout",
+        "Damage": "inspect",
+        "damage_of_lab": "inspect",
         "is_own": "origin",
         "OutputFile": "output_file",
         "checked_key": "points",

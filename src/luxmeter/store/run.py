@@ -408,6 +408,11 @@ class Run:
         with reading(place):
             return Points(key, table.cast(pa.schema([metric_schema().field(name) for name in columns])))
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """Of metrics that the program did not log itself: from where they were taken (tensorboard, wandb, mlflow, output)."""
+        return checked.read_sources(self.folder)
+
     def tables(self) -> list[str]:
         """The names of its tables."""
         return list(tables_of(self.folder))
@@ -592,6 +597,7 @@ class Run:
             "archived": self.archived,
             "params": dict(self.params),
             "metrics": self.metrics,
+            **({"metrics_from": sources} if (sources := self.sources) else {}),
             **({"metrics_of_other_ranks": others} if others else {}),
             "command": None if command is None else command.record(),
             "code": None

@@ -58,6 +58,8 @@ class RunWriter:
         self._summaries: dict[str, points.Summary] = {}
         self._auto_steps: dict[str, int] = {}
         self._keys: set[str] = set()  # that were looked at
+        self._sources: dict[str, str] = {}
+        self._sources_lock = threading.Lock()
         self._troubles = Troubles(self.id)
         self._gone = False
         self._touched = 0.0
@@ -108,6 +110,22 @@ class RunWriter:
             for other in refused[1:3]:
                 refused[0].add_note(str(other))
             raise refused[0]
+
+    def log_from(self, source: str, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Log what another than the program's own log calls told; a name that somebody else uses gets the source before it."""
+        named: dict[str, Any] = {}
+        with self._sources_lock:
+            before = len(self._sources)
+            for key, value in values.items():
+                free = self._sources.get(key, source) == source and (
+                    key in self._sources or key not in self._keys
+                )
+                name = key if free else f"{source}/{key}"
+                self._sources.setdefault(points.checked_key(name), source)
+                named[name] = value
+            if len(self._sources) > before:
+                write_json(self.folder / layout.SOURCES, self._sources)
+        self.log(named, step)
 
     def append_rows(self, table: str, rows: pa.RecordBatch) -> None:
         """Append rows to a table of the caller's own. Written by the background thread."""

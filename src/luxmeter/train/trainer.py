@@ -162,6 +162,7 @@ class Trainer:
         try:
             with self._working(), ctrl_c_asks(self._ask_to_stop):
                 check_options(self)
+                state.data.demand("train")
                 state.callbacks.hooks.call("setup", self)
                 checkpoints.reopen(self)
                 source = checkpoints.of_earlier_attempt(self) or resume

@@ -138,7 +138,7 @@ class Top:
             *([] if chosen is None else [Column("")]),
             Column("id"),
             Column("name", one_line=True, most=32, folds=8),
-            Column("state"),
+            Column("state", is_state=True),
             Column("step", NUMBER),
             Column("eta", NUMBER, goes=5),
             Column("for", NUMBER, goes=2),

@@ -14,6 +14,7 @@ from luxmeter.calls.patching import aliases, survivors
 from luxmeter.calls.patching.bindings import ABSENT, Binding
 from luxmeter.calls.patching.filters import Filter
 from luxmeter.calls.patching.suspended import Stretch, Suspended, suspended_imports
+from luxmeter.calls.records import OPENS
 from luxmeter.calls.targets import SILENT, Coverage, Target, Unseen, left_out_for, told
 from luxmeter.errors import LuxmeterError, TraceError, warn_once
 
@@ -130,6 +131,7 @@ class Patcher:
         elif only or skip:  # names of a framework that is not here yet cannot be checked
             known = (pair for each in self._frameworks.values() for pair in each.known_names())
             self.filter.check(known, unless=awaited)
+        self._opening: int | None = None
         self._ids: dict[tuple[str, str, bool, str, Hashable], int] = {}
         self._ids_lock = threading.Lock()
         self._bindings: list[Binding] = []
@@ -308,6 +310,13 @@ class Patcher:
     def hidden_id(self, name: str) -> int:
         """The id of a callable that counts as open and leaves no event."""
         return self.names.add(name, record=False)
+
+    def opening_id(self) -> int:
+        """The id of what leaves no event, and in which the program's own calls are its own again."""
+        with self._ids_lock:
+            if self._opening is None:
+                self._opening = self.names.add("closure", kind=OPENS)
+            return self._opening
 
     def bind(self, binding: Binding) -> None:
         """Put a binding in place and remember to undo it."""

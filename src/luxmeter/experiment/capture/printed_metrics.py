@@ -22,23 +22,27 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-_METRICS = frozenset(
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_METRICS = _set(
     "loss losses logloss nll acc accuracy acc1 acc5 top1 top5 err error errors f1 auc auroc auprc precision recall ppl "
     "perplexity bleu rouge meteor map map50 iou miou dice psnr ssim mse mae rmse mape r2 kl elbo reward rewards rew return "
-    "returns score wer cer fid entropy bpc bpb bpp mrr ndcg em exact rouge1 rouge2 rougel cider spice win_rate".split()
+    "returns score wer cer fid entropy bpc bpb bpp mrr ndcg em exact rouge1 rouge2 rougel cider spice"
 )
-_BESIDE = frozenset("lr gnorm norm learning rate grad momentum mfu eta time".split())  # rule 4
-_DOUBTFUL = frozenset(
-    "err error errors map return returns score precision recall em exact dice".split()
-)  # with a point
-_SETTINGS = frozenset(
+_DOUBTFUL = _set(
+    "err error errors map return returns score precision recall em exact dice"
+)  # taken with a point
+_SETTINGS = _set(
     "weight weights coef coefficient lambda alpha beta gamma scale scaler fn func function type name target threshold thresh "
     "patience delta smoothing start factor decay clip margin eps epsilon file path dir py txt log json jsonl pt pth ckpt yaml "
-    "yml csv png md onnx html version code codes seed every interval freq window workers".split()
+    "yml csv png md onnx html version code codes seed every interval freq window workers"
 )
-_PHASES = frozenset("train training val valid validation eval evaluation test dev".split())
-_BEFORE = _PHASES | frozenset(
-    "avg average mean best lm total running final epoch batch smoothed top ema min max ep metrics rollout".split()
+_PHASES = _set("train training val valid validation eval evaluation test dev")
+_BEFORE = _PHASES | _set(
+    "avg average mean best lm total running final epoch batch smoothed top ema min max ep metrics rollout"
 )
 _HELD_OUT = re.compile(
     r"\W*(test|val|valid|validation|eval|evaluation|dev)\b(?![-_/@.=]|\s*(?:loss|acc))", re.I
@@ -60,7 +64,7 @@ _STEP = re.compile(
     re.I,
 )
 _EPOCH = re.compile(r"(?:^|[\s(\[{|,;])epoch(?:\(\w+\))?\b[\s:=#\[(]*(\d+)(?![\w.]*\d)", re.I)
-_BAR = re.compile(r"(?:\||\[|^|\s)\s*(\d+)\s*/\s*(\d+)\b(?!/)")
+_BAR = re.compile(r"(?:(?<=[|\[(])|^|(?<=[^:=]\s))\s*(\d+)\s*/\s*(\d+)\b(?!/)")
 _ROW = re.compile(r"^\s*(?:[\d.eE+\-%]+|nan|inf|\d+/\d+|[\d.]+[A-Za-z]{1,2}|[\d:]+)$")
 _STEPS = ("global_step", "step", "iteration", "iter", "num_updates", "update", "batch", "total_timesteps")
 _LONGEST = 4000
@@ -81,29 +85,31 @@ class PrintedMetrics:
     def read(self, line: str) -> Found:
         """The values in a line: name, value, step."""
         text = _ESCAPES.sub("", line[:_LONGEST]).rstrip()
-        if not text or not any(map(str.isdigit, text)) and not self._is_header(text):
-            if text:
-                self._columns = []
+        if not text or self._is_header(text):
+            return []
+        if not any(map(str.isdigit, text)):
+            self._columns = []
             return []
         if self._columns and (row := self._row(text)) is not None:
             return row
         self._columns = []
-        if "Namespace(" in text or text.lstrip().startswith(("usage:", "$ ", "python ", "File ", "#")):
+        if "Namespace(" in text or text.lstrip().startswith(("usage:", "$ ", "python ", "File ", "#", "*")):
             return []
         given = _object(text)
         if given is not None:
-            return self._of_object(given)
+            return self._of_object(given, text)
         text = _PREFIX.sub("", text)
         return self._of_text(text)
 
     # -- one line ----------------------------------------------------------------------------------------------
 
-    def _of_object(self, given: dict[str, Any]) -> Found:
+    def _of_object(self, given: dict[str, Any], text: str) -> Found:
         numbers = dict(_flat(given))
         if not any(_is_metric(name) for name in numbers):
             return []
         place = next((int(numbers[name]) for name in _STEPS if name in numbers), None)
-        epoch = numbers.get("epoch")
+        told = _EPOCH.search(text.partition("{")[0])
+        epoch = numbers.get("epoch", float(told[1]) if told else None)
         values = {n: v for n, v in numbers.items() if n not in (*_STEPS, "epoch") and not _is_setting(n)}
         if place is None and epoch is not None and epoch == int(epoch):
             place = int(epoch)
@@ -140,8 +146,8 @@ class PrintedMetrics:
         if counted is None:
             return known, (known,)
         done, whole = counted
-        if (
-            known is None or epoch is None and done == whole
+        if known is None or (
+            epoch is None and done == whole
         ):  # Keras: the epoch's last line, below `Epoch 3/10`
             return (done if known is None else known), (known, done)
         if (
@@ -209,7 +215,7 @@ def _named(match: re.Match[str], in_table: bool) -> tuple[str, float, bool] | No
     )  # fmt: skip
     if not is_beside and not _is_metric(name):
         return None
-    if is_beside or before in _BEFORE and before != "epoch":
+    if is_beside or (before in _BEFORE and before != "epoch"):
         name = f"{before}_{name}" if before and before in (*_BEFORE, "learning", "grad") else name
     if match["part"] is not None:  # accuracy: 9838/10000
         whole = int(match["whole"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,6 +183,39 @@ def line_of(name: str, series: list[Series], *, smoothing: float, band: str, x: 
     grid = _grid([xs for xs, _ in made])
     rows = np.array([np.interp(grid, xs, smooth(ys, smoothing), np.nan, np.nan) for xs, ys in made])
     return _mean_line(name, grid, rows, band)
+
+
+# Words in a metric's name -> the least and the greatest it can be; a share in percent goes to 100.
+_SHARES = frozenset(
+    [
+        "acc",
+        "accuracy",
+        "f1",
+        "auc",
+        "auroc",
+        "precision",
+        "recall",
+        "iou",
+        "miou",
+        "dice",
+        "top1",
+        "top5",
+        "acc1",
+        "acc5",
+    ]
+)
+_NEVER_NEGATIVE = frozenset(["loss", "error", "err", "mse", "mae", "rmse", "ppl", "perplexity"])
+
+
+def in_range(metric: str, line: Line) -> Line:
+    """The line with its band inside of what the metric can be, where its name and its values say what that is."""
+    if line.low is None or line.high is None:
+        return line
+    words, known = set(re.split(r"[\W_]+", metric.lower())), line.y[np.isfinite(line.y)]
+    if not known.size or known.min() < 0 or not words & (_SHARES | _NEVER_NEGATIVE):
+        return line
+    most = np.inf if not words & _SHARES or known.max() > 100 else 1.0 if known.max() <= 1 else 100.0
+    return replace(line, low=np.clip(line.low, 0, most), high=np.clip(line.high, 0, most))
 
 
 def _mean_line(name: str, grid: Floats, rows: Floats, band: str) -> Line:

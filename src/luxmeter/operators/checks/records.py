@@ -17,7 +17,7 @@ from typing import IO, Any
 from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.render import NUMBER, Column, Table, plain
 from luxmeter.store import put_result
 
@@ -167,7 +167,7 @@ class CheckResult:
 
     def to_json(self, path: str | Path) -> Path:
         """Write everything; `load_check` reads it."""
-        write_file(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
+        write_named(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
         return Path(path)
 
     def to_csv(self, path: str | Path) -> Path:
@@ -178,12 +178,12 @@ class CheckResult:
             said["excused"] = "; ".join(f"{n} {why}" for why, n in row.excused.items())
             first = [getattr(row.errors[0], name) if row.errors else "" for name in _OF_AN_ERROR]
             lines.append([*said.values(), *first])
-        write_file(Path(path), csv_text(lines).encode())
+        write_named(Path(path), csv_text(lines).encode())
         return Path(path)
 
     def to_html(self, path: str | Path) -> Path:
         """Write one page that needs nothing else."""
-        write_file(Path(path), str(by_name("check page")(self)).encode())
+        write_named(Path(path), str(by_name("check page")(self)).encode())
         return Path(path)
 
     def to_file(self, path: str | Path) -> Path:

@@ -397,7 +397,10 @@ class _Run:
         pool = self._pools.of(backend)
         numbers: list[tuple[_Job, int]] = []
         work = pool.map(
-            f"{_WORK}:check_round", self._items(jobs, numbers), timeout_s=self._options.patience_s(backend)
+            f"{_WORK}:check_round",
+            self._items(jobs, numbers),
+            timeout_s=self._options.patience_s(backend),
+            alive=MARK,
         )
         total = len(jobs) * self._options.rounds
         progress = track(

@@ -5,7 +5,9 @@ is checked, and moved.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -157,4 +159,5 @@ def drawn(
     if given is not None:
         given.clear()
     with same_draws(seed, dtype=dtype, device=device, wide=wide, given=given):
-        return program()
+        found = program()
+        return asyncio.run(found) if inspect.iscoroutine(found) else found

@@ -87,6 +87,10 @@ class Worker:
         """Whether nothing runs here, and at the last look nothing waited that this worker could ever start."""
         return not self._at and (self._stops or not self._left)
 
+    def look(self) -> None:
+        """Have the next step look into the table, whenever the last one did: jobs were added."""
+        self._looked, self._left = float("-inf"), True
+
     def stop(self, *, now: bool = False) -> None:
         """Take no more jobs; with `now` end those that run."""
         self._stops = True

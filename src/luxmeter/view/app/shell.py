@@ -9,10 +9,9 @@ from functools import cache
 from luxmeter.errors import LuxmeterError
 from luxmeter.render import Html, card, element, joined, long_span, one_line, plain
 from luxmeter.store import Run
+from luxmeter.view.pages.report import STATE_CLASSES
 from luxmeter.view.text.runs import when_text
 from luxmeter.view.web import linked, whole_style
-
-COLOURS = {"finished": "lux-good", "running": "lux-wait", "failed": "lux-bad", "lost": "lux-bad", "damaged": "lux-bad"}  # fmt: skip
 
 
 @cache
@@ -84,7 +83,7 @@ def readable(name: str, make: Callable[[], str | None]) -> str | None:
 
 def state_html(state: str, **attributes: str) -> Html:
     """A run's state in its colour."""
-    return element("span", state, class_=COLOURS.get(state, "lux-quiet"), **attributes)
+    return element("span", state, class_=STATE_CLASSES.get(state, "lux-quiet"), **attributes)
 
 
 def run_link(run: Run) -> Html:

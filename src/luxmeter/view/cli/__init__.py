@@ -7,14 +7,19 @@ there at once.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
+import traceback
+from pathlib import Path
 from typing import ClassVar
 
 import typer
 
 from luxmeter import __version__
 from luxmeter.errors import LuxmeterError
+from luxmeter.render import plain
+from luxmeter.settings import without_password
 from luxmeter.torch_extra import is_about_torch, needs_torch
 from luxmeter.view.command_help import Help, context_settings
 
@@ -80,3 +85,33 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone: `luxmeter runs | head`
         sys.stderr.close()
         raise SystemExit(141) from None
+    except OSError as error:
+        if error.errno not in _REFUSALS or _is_users(error):
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        sys.stderr.write(
+            f"luxmeter: The system refuses: {plain(f'{error.strerror}{where}')}. "
+            "Give rights or make room there, then try again. [system-refused]\n"
+        )
+        raise SystemExit(2) from None
+    except Exception as error:
+        if not type(error).__module__.startswith("sqlalchemy.") or _is_users(error):
+            raise
+        said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        sys.stderr.write(
+            f"luxmeter: A database of the lab refuses: {plain(without_password(said)).rstrip('.')}. "
+            "Give rights or make room there; luxmeter doctor --lab looks at all of it. [database-refused]\n"
+        )
+        raise SystemExit(2) from None
+
+
+_REFUSALS = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG,
+    errno.ELOOP, errno.ESTALE,
+}  # fmt: skip
+
+
+def _is_users(error: BaseException) -> bool:
+    """Whether a program of the user's met it, which then has its traceback."""
+    ours = (str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix, sys.exec_prefix, "<")
+    return any(not frame.filename.startswith(ours) for frame in traceback.extract_tb(error.__traceback__)[1:])

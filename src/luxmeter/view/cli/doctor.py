@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from luxmeter import environment, supported
-from luxmeter.errors import LuxmeterError
+from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.render import Column, Table, print_json
 from luxmeter.settings import find_lab, globs, without_password
 from luxmeter.torch_extra import has_torch
@@ -41,12 +41,21 @@ class Findings:
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command(epilog="Example: luxmeter doctor --try")
+    @app.command(epilog="Example: luxmeter doctor --lab")
     def doctor(
-        tries: bool = typer.Option(False, "--try", help="Also try a trace of a training step: some seconds."),
+        tries: bool = typer.Option(
+            True,
+            "--try/--no-try",
+            help="Whether to try a trace of a training step, which takes some seconds.",
+        ),
+        lab: bool = typer.Option(
+            False, "--lab", help="Look at all of the lab: what is damaged, and what mends it."
+        ),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show versions, the recorder core, extras and the store; exit code 1 if something needs mending."""
+        if lab:
+            raise typer.Exit(1 if _look_at_lab(as_json=as_json) else 0)
         findings = examine(tries=tries)
         if as_json:
             print_json(vars(findings))
@@ -55,7 +64,29 @@ def register(app: typer.Typer) -> None:
         raise typer.Exit(1 if findings.problems else 0)
 
 
-def examine(*, tries: bool = False) -> Findings:
+def _look_at_lab(*, as_json: bool) -> bool:
+    """Whether anything in the lab is damaged."""
+    from luxmeter.store import damage_of_lab
+
+    place = find_lab()
+    if not place.exists:
+        raise UsageError(
+            "no-lab-to-look-at",
+            f"There is no lab in {place.folder} ({place.said_by}).",
+            "Stand in its folder, or set LUXMETER_HOME.",
+        )
+    found = damage_of_lab(place.folder)
+    if as_json:
+        print_json({"lab": str(place.folder), "damaged": [vars(one) for one in found]})
+    elif found:
+        columns = [Column("where"), Column("what is damaged"), Column("what mends it")]
+        Table(columns, [[one.place, one.what, one.mend] for one in found]).print()
+    else:
+        sys.stdout.write(f"Nothing in the lab {place.folder} is damaged.\n")
+    return bool(found)
+
+
+def examine(*, tries: bool = True) -> Findings:
     """Look at everything; change nothing."""
     findings = Findings()
     machine = environment.machine()
@@ -83,7 +114,7 @@ def _look_at_torch(findings: Findings, *, tries: bool = True) -> None:
         if tries:
             _try_a_trace(findings, version)
         else:
-            findings.torch["a trace"] = "not tried: luxmeter doctor --try"
+            findings.torch["a trace"] = "not tried"
 
 
 def _try_a_trace(findings: Findings, version: str) -> None:

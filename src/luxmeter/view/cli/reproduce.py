@@ -75,7 +75,7 @@ def _show(first: Run, again: Rerun, found: Reproduction, *, kept: bool) -> None:
         sys.stdout.write(f"note: {one_line(path)}\n")
     if again.left_out:
         shown = one_line(", ".join(again.left_out[:8]))
-        sys.stdout.write(f"note: not in the snapshot, being large: {shown} (--link brings them)\n")
+        sys.stdout.write(f"note: not in the snapshot, being large or secret: {shown} (--link brings them)\n")
     if again.run.error:
         sys.stdout.write(f"error: {one_line(again.run.error.strip().splitlines()[-1])}\n")
     if kept:

@@ -86,6 +86,8 @@ def register(app: typer.Typer) -> None:
                     ),
                 )
         show_search(result, top=top, as_json=as_json)
+        if result.interrupted:
+            raise typer.Exit(130)  # as a program that Ctrl-C ended
 
 
 _GOES_ON_WITH = ("start", "resume", "generations", "into", "top", "as_json")

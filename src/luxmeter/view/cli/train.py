@@ -94,7 +94,6 @@ def register(app: typer.Typer) -> None:
             load_plugins,
             project_of,
             train_config,
-            users_frames,
         )
 
         project = project_of(config)
@@ -119,6 +118,8 @@ def register(app: typer.Typer) -> None:
                 raise dist.end_failed(error, "luxmeter: the debugger was left\n") from None
             except Exception as error:  # noqa: BLE001 - of the user's code
                 if not debug:
+                    from luxmeter.frames import users_frames
+
                     error = error.with_traceback(users_frames(error.__traceback__, ""))
                 raise dist.end_failed(error) from None
 

@@ -20,7 +20,7 @@ from luxmeter.experiment import (
     whole_tree,
 )
 from luxmeter.experiment import runs as find_runs
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.render import (
     NUMBER,
     SHARE,
@@ -69,15 +69,20 @@ def write_report(runs: Sequence[Run], path: Path, *, against: Run | None = None)
     if path.suffix.lower() not in FORMATS:
         raise UsageError("report-format", f"{path} is neither .html nor .md.", "Choose one of these endings.")
     make = report_markdown if path.suffix.lower() == ".md" else report_page
-    write_file(path, make(runs, against=against).encode())
+    write_named(path, make(runs, against=against).encode())
     return path
 
 
-def report_page(runs: Sequence[Run], *, against: Run | None = None) -> str:
-    """One run whole, or several side by side and each by itself. `against`: what a single run is compared with."""
+def report_page(runs: Sequence[Run], *, against: Run | None = None, said: str = "", error: str = "") -> str:
+    """One run whole, or several side by side and each by itself. `against`: what a single run is compared with.
+
+    `said`, `error`: of a single run that is about to end, how it does.
+    """
     if len(runs) == 1:
         run = runs[0]
-        return page(f"{one_line(run.name)} ({run.id})", run_html(run, against=against), facts=_facts(run))
+        head = element("pre", plain(error), class_="lux-log lux-error") if error else None
+        body = joined([head, run_html(run, against=against)])
+        return page(f"{one_line(run.name)} ({run.id})", body, facts=[said] if said else _facts(run))
     names = [f"{one_line(run.name)} {run.id}" for run in runs]
     parts = [
         card("Runs", runs_html(runs)),

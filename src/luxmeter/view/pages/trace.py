@@ -12,11 +12,10 @@ from luxmeter.calls import (
     SECTION,
     CallTable,
     CallTree,
+    Step,
     TraceResult,
     Window,
     kind_of,
-    split_of,
-    typical_step,
 )
 from luxmeter.render import (
     DURATION,
@@ -45,6 +44,7 @@ MOST_FLAMES = 4000
 MOST_ROWS = 2000
 _INDENT = re.compile("^ +")
 MOST_FILES = 30
+MOST_STEPS = 200
 
 
 def trace_page(result: TraceResult, *, title: str, window: Window) -> str:
@@ -74,6 +74,7 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
         (
             None if totals else split_html(result),
             None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
+            None if totals else steps_html(result),
             card("Hottest calls", tables_html(result, most_rows=most_rows)),
             source_html(result),
             None if totals else _timeline_card(result, window or Window()),
@@ -83,7 +84,7 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
 
 def split_html(result: TraceResult) -> Html | None:
     """How a training step splits into kinds of work; of the whole trace where there is no step."""
-    found = split_of(result)
+    found = result.split()
     if found is None:
         return None
     parts = [(KINDS[kind], float(ns), kind) for kind, ns in found.parts]
@@ -171,31 +172,57 @@ def flame_of(result: TraceResult) -> Flame:
         return Flame(label, node.total_ns, node.n, kind_of(node.name, node.path), inner)
 
     inner = [build(c) for c in tree.children if c.total_ns > smallest]
-    whole = split_of(result, step=False)
+    whole = result.split(step=False)
     outside = dict(whole.parts).get(OUTSIDE, 0) if whole is not None else 0
     if outside:
         inner.append(Flame(KINDS[OUTSIDE], outside, 0, OUTSIDE))
     return Flame("all", tree.total_ns + outside, tree.n, OUTSIDE, inner)
 
 
+def steps_html(result: TraceResult) -> Html | None:
+    """The training steps: how long, what they are made of, which are slow. None where there are none."""
+    steps = result.steps()
+    if not len(steps):
+        return None
+    said = [element("p", line) for line in steps.lines()]
+    shown = steps.slowest(MOST_STEPS) if len(steps) > MOST_STEPS else list(steps)
+    left_out = f"the {MOST_STEPS} slowest of {len(steps):,}" if len(steps) > MOST_STEPS else ""
+    return card("Steps", *said, table_html(steps.table(shown)), quiet=left_out)
+
+
 def _timeline_card(result: TraceResult, window: Window) -> Html:
-    return card("Timeline", timeline_html(timeline_of(result, window)))
+    """The step of median length; of a whole trace also the slowest, the first and the last, one at a time."""
+    steps = result.steps()
+    if window.start_s is not None or window.end_s is not None or steps.median is None:
+        return card("Timeline", timeline_html(timeline_of(result, window)))
+    named = {"median": steps.median, "first": steps[0], "last": steps[-1]}
+    named |= {f"slow {n}": step for n, step in enumerate(steps.slowest(3), 1)}
+    unlike: dict[int, str] = {}
+    for name, step in named.items():
+        unlike.setdefault(step.number, name)
+    parts = {
+        f"step {number} ({name})": timeline_html(timeline_of(result, window, named[name]))
+        for number, name in unlike.items()
+    }
+    return card("Timeline", tabs(parts))
 
 
-def timeline_of(result: TraceResult, window: Window) -> Timeline:
-    """One training step as it went, or the beginning of what was chosen."""
+def timeline_of(result: TraceResult, window: Window, step: Step | None = None) -> Timeline:
+    """One training step as it went (the one of median length), or the beginning of what was chosen."""
     recording = result.recording
     events = recording.events
     at = np.flatnonzero(recording.of_program())
     what = "the chosen part" if window.start_s is not None or window.end_s is not None else "the whole trace"
     if what == "the whole trace":
-        step = typical_step(result)
+        is_median, step = step is None, step or result.steps().median
         if step is not None:
             start = events["start_ns"][at]
             at = at[
                 (start >= step.start_ns) & (start < step.end_ns) & (events["process"][at] == step.process)
             ]
-            what = f"one training step of {span(step.end_ns - step.start_ns)} (the median of all)"
+            what = f"one training step of {span(step.end_ns - step.start_ns)} " + (
+                " (the median of all)" if is_median else f": step {step.number}"
+            )
     left_out = max(0, len(at) - MOST_BARS)
     at = np.sort(at[np.argsort(events["start_ns"][at], kind="stable")][:MOST_BARS])
     zero = int(events["start_ns"][at].min()) if len(at) else 0

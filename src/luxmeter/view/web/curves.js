@@ -145,7 +145,7 @@ export function chart(box) {
     const py = scale(y0, y1, HEIGHT - BOTTOM, TOP, logY), across = px.at;
     const all = document.createDocumentFragment(), clip = `lux-clip-${[...document.querySelectorAll(".lux-svg")].indexOf(svg)}`;
     const frame = draw("clipPath", { id: clip });
-    frame.append(draw("rect", { x: LEFT, y: 0, width: width - LEFT - RIGHT + 1, height: HEIGHT - BOTTOM + 1 }));
+    frame.append(draw("rect", { x: LEFT - 4, y: 0, width: width - LEFT - RIGHT + 8, height: HEIGHT - BOTTOM + 4 })); // a dot at an edge is whole
     all.append(frame);
     for (const v of ticks(y0, y1, logY)) {
       all.append(draw("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: py.at(v), y2: py.at(v) }));

@@ -74,20 +74,21 @@ export function shortName(name) {
  * @param {number} high
  * @param {boolean} log
  * @param {number} [about]
+ * @returns {number[]}
  */
 export function ticks(low, high, log, about = 6) {
   /** @type {number[]} */
   const found = [];
   if (log) {
     const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
-    const parts = to - from > 3 ? [1] : to - from > 1 ? [1, 3] : [1, 2, 5];
+    const decades = Math.log10(high / low), parts = decades > 3 ? [1] : decades > 1.2 ? [1, 3] : [1, 2, 5];
     for (let e = from; e <= to; e++) {
       for (const p of parts) {
         const v = p * 10 ** e;
         if (v >= low * 0.999 && v <= high * 1.001) found.push(v);
       }
     }
-    return found.length > 1 ? found : [low, high];
+    return found.length > 1 ? found : ticks(low, high, false, 4);
   }
   const rough = (high - low) / about || 1, unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * unit).find((s) => s >= rough * 0.999) ?? 10 * unit;

@@ -29,7 +29,7 @@ from luxmeter.calls.targets.torch.classes import (
 )
 from luxmeter.calls.targets.torch.compiled import Compiled, is_compiled
 from luxmeter.calls.targets.torch.names import class_name
-from luxmeter.calls.targets.torch.optimizers import Optimizers
+from luxmeter.calls.targets.torch.optimizers import Optimizers, with_open_closure
 from luxmeter.signature import look_of
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ class TorchFramework:
         if form is Form.MODULE:
             return recorder.wrap_resolved(original, functools.partial(self._resolve_module, patcher))
         if form is Form.INSTANCE:
-            return recorder.wrap_resolved(original, self.method_resolver(target, patcher))
+            through = with_open_closure(original, patcher) if target.boundary else None
+            return recorder.wrap_resolved(original, self.method_resolver(target, patcher), through)
         if form is Form.CLASSMETHOD:
             # From torch 2.14 on `Function.apply` is a method of C, which takes the class as a function does.
             function = original.__func__ if isinstance(original, classmethod) else original

@@ -102,6 +102,17 @@ def test_two_writers_lose_nothing() -> None:
     ]
 
 
+def test_set_as_in_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the lab where there is one, else for all of them."""
+    lux.globs["a"] = 4
+    assert lux.globs.scope("global") == {"a": 4}
+    Lab.open(Path.cwd() / ".luxmeter")
+    lux.globs["a"] = 5
+    assert (
+        lux.globs["a"] == 5 and lux.globs.scope("local") == {"a": 5} and lux.globs.scope("global") == {"a": 4}
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("store.url", "postgresql://lux:s3cret@far.example/db"), ("mindspore.python", "/tmp/planted/python")],

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.described import TYPE, Described, DescribedMapping, leaf, type_of, with_type
-from luxmeter.errors import StoreError
+from luxmeter.errors import StoreError, UsageError
 
 _SUM = "$sum"  # CRC-32 of all the rest
 MOST_JSON_BYTES = 256 << 20  # of one file: what is larger was not written by us, and would fill the memory
@@ -36,6 +36,22 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def write_named(path: Path, data: bytes) -> None:
+    """As `write_file`, a file that a user named: what hinders it is told."""
+    if not path.absolute().parent.is_dir():
+        raise UsageError(
+            "no-such-folder",
+            f"{path} cannot be written: there is no folder {path.parent}.",
+            "Make the folder first.",
+        )
+    try:
+        write_file(path, data)
+    except OSError as error:
+        raise UsageError(
+            "file-unwritable", f"{path} cannot be written: {error.strerror}.", "Give another place for it."
+        ) from error
 
 
 def sha256_of(path: Path) -> str:

@@ -224,6 +224,10 @@ class Settings(Mapping[str, Any]):
                 write_json(file, known, durable=True)
         return found
 
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set `name` in the lab, or for all labs where there is none."""
+        self.update("local" if find_lab().exists else "global", name, value)
+
     def remove(self, scope: str, name: str) -> None:
         """Remove `name` from "global" or "local"."""
         if name not in self.scope(scope):

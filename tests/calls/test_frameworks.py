@@ -60,6 +60,7 @@ def test_several_may_wait_for_one_package(tmp_path, monkeypatch):
             contextlib.nullcontext,
             ("awaited_package",),
             lambda _, n=number: arrived.append(f"calls {n}"),  # type: ignore[misc]
+            lambda _: contextlib.nullcontext(),
         ).put()
         call_after_import(lambda n=number: arrived.append(f"view {n}"), "awaited_package", "os")  # type: ignore[misc]
     import awaited_package  # type: ignore[import-not-found]

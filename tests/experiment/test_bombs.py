@@ -102,4 +102,4 @@ def test_a_huge_json_file_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.
     run = make_run(lab, metrics={"loss": [1.0]})
     (run.folder / "params.json").write_bytes(b'{"a": "' + bytes(2 << 20) + b'"}')
     with pytest.raises(StoreError, match="more than 1 MiB"):
-        run.params
+        assert run.params

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from luxmeter.calls.formats import trace_format_of as trace_format_of
     from luxmeter.calls.frameworks import has_mindspore as has_mindspore
     from luxmeter.calls.frameworks import import_mindspore as import_mindspore
+    from luxmeter.calls.kinds import KINDS as KINDS
+    from luxmeter.calls.kinds import OUTSIDE as OUTSIDE
+    from luxmeter.calls.kinds import kind_of as kind_of
     from luxmeter.calls.layout import free_name as free_name
     from luxmeter.calls.layout import make_trace_folder as make_trace_folder
     from luxmeter.calls.layout import mark_stopped as mark_stopped
@@ -29,14 +32,13 @@ if TYPE_CHECKING:
     from luxmeter.calls.listen import Listener as Listener
     from luxmeter.calls.options import TraceOptions as TraceOptions
     from luxmeter.calls.options import TraceSettings as TraceSettings
+    from luxmeter.calls.outside import Gap as Gap
+    from luxmeter.calls.outside import Outside as Outside
+    from luxmeter.calls.outside import ThreadTime as ThreadTime
     from luxmeter.calls.patching.patcher import coverage as coverage
-    from luxmeter.calls.phases import KINDS as KINDS
-    from luxmeter.calls.phases import OUTSIDE as OUTSIDE
-    from luxmeter.calls.phases import Split as Split
-    from luxmeter.calls.phases import kind_of as kind_of
-    from luxmeter.calls.phases import split_of as split_of
     from luxmeter.calls.processes import Token as Token
     from luxmeter.calls.reader import trace_title as trace_title
+    from luxmeter.calls.records import SECTION as SECTION
     from luxmeter.calls.records import CallableNames as CallableNames
     from luxmeter.calls.records import SignatureNames as SignatureNames
     from luxmeter.calls.result import TraceResult as TraceResult
@@ -50,6 +52,10 @@ if TYPE_CHECKING:
     from luxmeter.calls.source import AnnotatedSource as AnnotatedSource
     from luxmeter.calls.source import SourceFile as SourceFile
     from luxmeter.calls.source import SourceLine as SourceLine
+    from luxmeter.calls.steps import PARTS as PARTS
+    from luxmeter.calls.steps import Split as Split
+    from luxmeter.calls.steps import Step as Step
+    from luxmeter.calls.steps import Steps as Steps
     from luxmeter.calls.stragglers import CollectiveWaits as CollectiveWaits
     from luxmeter.calls.stragglers import RankWaits as RankWaits
     from luxmeter.calls.stragglers import Stragglers as Stragglers
@@ -60,7 +66,6 @@ if TYPE_CHECKING:
     from luxmeter.calls.tree import CallTree as CallTree
     from luxmeter.calls.window import Window as Window
     from luxmeter.calls.window import in_window as in_window
-    from luxmeter.calls.window import typical_step as typical_step
 
 __getattr__, __dir__, __all__ = door(
     __name__,
@@ -88,11 +93,13 @@ __getattr__, __dir__, __all__ = door(
         "TraceOptions": "options",
         "TraceSettings": "options",
         "coverage": "patching.patcher",
-        "KINDS": "phases",
-        "OUTSIDE": "phases",
-        "Split": "phases",
-        "kind_of": "phases",
-        "split_of": "phases",
+        "KINDS": "kinds",
+        "OUTSIDE": "kinds",
+        "kind_of": "kinds",
+        "Gap": "outside",
+        "Outside": "outside",
+        "ThreadTime": "outside",
+        "SECTION": "records",
         "Token": "processes",
         "trace_title": "reader",
         "CallableNames": "records",
@@ -108,6 +115,10 @@ __getattr__, __dir__, __all__ = door(
         "AnnotatedSource": "source",
         "SourceFile": "source",
         "SourceLine": "source",
+        "PARTS": "steps",
+        "Split": "steps",
+        "Step": "steps",
+        "Steps": "steps",
         "CollectiveWaits": "stragglers",
         "RankWaits": "stragglers",
         "Stragglers": "stragglers",
@@ -118,6 +129,5 @@ __getattr__, __dir__, __all__ = door(
         "CallTree": "tree",
         "Window": "window",
         "in_window": "window",
-        "typical_step": "window",
     },
 )

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luxmeter.calls.checked import check_line
-from luxmeter.calls.records import CALL, SECTION, CallableNames, SignatureNames, SiteNames
+from luxmeter.calls.records import CALL, SECTION, STEP, CallableNames, SignatureNames, SiteNames
 from luxmeter.calls.sites import Sources, UserCode, words_of
 from luxmeter.signature import Opaque, Signature, describe, signature_from_json, tensors_in
 from luxmeter.signature import to_json as signature_to_json
@@ -58,6 +58,7 @@ class Names:
         self.callables: list[CallableNames] = [CallableNames(OWN_NAME)]
         self.signatures: dict[int, SignatureNames] = {}
         self.threads: dict[int, str] = {}
+        self.idents: dict[int, int] = {}  # of threads, to their numbers
         self.sections: dict[str, int] = {}
         self._described: dict[int, int] = {}  # signature -> callable, while it is described
         # Handed from the program's threads to the writer one by one: to walk a dictionary that they add to would fail.
@@ -94,7 +95,7 @@ class Names:
         )
         while len(self.callables) <= number:  # other threads may do the same: a place too many is harmless
             self.callables.append(_NOBODY)
-        self.callables[number] = CallableNames(name, label, kind, path, framework)
+        self.callables[number] = CallableNames(name, label, kind, path, framework, boundary)
         return number
 
     def section(self, name: str) -> int:
@@ -105,6 +106,12 @@ class Names:
         if path not in self.sections:
             self.sections[path] = self.add(path, kind=SECTION)
         return self.sections[path]
+
+    def step(self) -> int:
+        """The id of what t.step() leaves."""
+        if STEP not in self.sections:
+            self.sections[STEP] = self.add(STEP, kind=SECTION)
+        return self.sections[STEP]
 
     def child_token(self) -> Any:
         """What a spawned worker needs to join the trace; None when it cannot."""
@@ -160,6 +167,7 @@ class Names:
         """Note the name of the thread that begins to record (without making one up for it in `threading`)."""
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
         self.threads[number] = thread.name if thread is not None else f"native-{threading.get_native_id()}"
+        self.idents[threading.get_ident()] = number
         self._new.append(("thread", number))
 
     # -- to the folder and back
@@ -206,6 +214,7 @@ class Names:
                 "kind": names.kind,
                 "path": names.path,
                 "framework": names.framework,
+                **({"boundary": True} if names.boundary else {}),
             }
         if kind == "thread":
             return {"thread": number, "name": self.threads[number]}
@@ -233,6 +242,7 @@ class Names:
             self.signatures[number] = _general(callable_id)
         self._described.clear()
         self.threads.clear()
+        self.idents.clear()
         self._told.clear()
         self._untold.clear()
         self._new = deque(("signature", number) for number in self.signatures)
@@ -298,8 +308,9 @@ def read_lines(
             continue
         if "callable" in told:
             callables[told["callable"]] = CallableNames(
-                told["name"], told["label"], told["kind"], told["path"], told.get("framework", _default(told))
-            )
+                told["name"], told["label"], told["kind"], told["path"], told.get("framework", _default(told)),
+                told.get("boundary", False),
+            )  # fmt: skip
         elif "signature" in told:
             general = told.get("general", False)
             found = Signature(general=True) if general else signature_from_json(told["is"])

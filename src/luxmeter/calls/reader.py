@@ -69,6 +69,7 @@ class Recording:
     signatures: tuple[SignatureNames | None, ...]
     processes: tuple[ProcessRecord, ...]
     sites: tuple[SiteNames | None, ...] = (None,)
+    cut: bool = False  # to a part of the trace
 
     @cached_property
     def lines(self) -> tuple[str, ...]:

@@ -16,7 +16,9 @@ Format history
    `trace.json` may say on what it was made (`environment`: processor, versions, threads of torch).
 2: An event has a `site`: the line of the program that made the call (0: none). `words.jsonl` says what sites stand for (`site`:
    file, function, line, and what the text of the file is called); texts lie in `sources/`, by content. A row of totals has the
-   site before its histogram. Format 1 is read as if no line were known.
+   site before its histogram. A callable's words may say that its end is the end of a training step (`boundary`); `t.step()`
+   leaves an event of the recorder's own, of the callable `(step)`. `end.json` has the pauses of each thread (`pauses`: kind, thread,
+   start, duration; `short_pauses`: the number and time of those too short to keep). Format 1 is read as if no line were known.
    Every line of `words.jsonl` ends with its CRC-32 (`sum`), `end.json` has one (`$sum`), events are sealed (store/sealed.py).
 """
 
@@ -34,7 +36,8 @@ from luxmeter.signature import Signature
 FORMAT = 2
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
-CALL, SPAN, SECTION = 0, 1, 2
+CALL, SPAN, SECTION, OPENS = 0, 1, 2, 3
+STEP = "(step)"  # the name of the recorder's own event that t.step() leaves
 RAISED, INSIDE, SPANNED, FIRST, COMPLETED, OWN = 1, 2, 4, 8, 16, 32
 
 # The layout of one event in the core's buffers, and the order of the columns on disk.
@@ -104,6 +107,7 @@ class CallableNames:
     kind: int = CALL
     path: str = ""  # of a module in its model
     framework: str = ""  # whose it is: "torch", "mindspore"; empty for sections and functions of the user's
+    boundary: bool = False  # its end is the end of a training step
 
     @property
     def shown(self) -> str:

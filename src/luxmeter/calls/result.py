@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from luxmeter.by_name import by_name
 from luxmeter.calls.cost import CostReport
+from luxmeter.calls.outside import Outside, ThreadTime, find_outside
 from luxmeter.calls.processes import not_joined
 from luxmeter.calls.reader import Numbers, Recording, read_recording
 from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureNames
 from luxmeter.calls.sites import read_source
 from luxmeter.calls.source import AnnotatedSource, annotate
+from luxmeter.calls.steps import Split, Steps, find_steps, split_of
 from luxmeter.calls.stragglers import Stragglers, find_stragglers
 from luxmeter.calls.table import CallTable, make_table
 from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
@@ -26,6 +28,9 @@ from luxmeter.files import read_json
 
 if TYPE_CHECKING:
     from luxmeter.operators import Operators
+
+
+_WITH_OUTSIDE = ("api", "signature", "line", "function")  # tables of all calls by what was called, or where
 
 
 class TraceResult:
@@ -78,6 +83,7 @@ class TraceResult:
             )
         made = copy.copy(self)
         made.__dict__["recording"] = self.recording.of_rank(rank)
+        made.__dict__.pop("main outside", None)
         return made
 
     def table(
@@ -105,7 +111,30 @@ class TraceResult:
             inside=inside,
             subtract=taken,
             notes=[] if by != "api" else self.notes(),
+            outside=None if self.recording.totals or by not in _WITH_OUTSIDE else self._main_outside,
         )
+
+    def outside(self) -> Outside:
+        """How long no call was open, on each thread, and where that time went."""
+        self._need_events("outside()")
+        return find_outside(self.recording)
+
+    def steps(self, by: str | None = None) -> Steps:
+        """The training steps and how their time splits: by `t.step()` if it was called, or else by the optimizer's step; or the sections of a name."""
+        self._need_events("steps()")
+        options = (read_json(self.folder / "trace.json") or {}).get("options", {})
+        return find_steps(self.recording, by=by, sampled=options.get("sample", 1) > 1)
+
+    def split(self, *, step: bool = True) -> Split | None:
+        """How the training step of median length splits into kinds of work, or the whole trace if there is none, or `step` is false."""
+        chosen = self.steps().median if step and not self.recording.totals else None
+        return split_of(self.recording, chosen)
+
+    def _main_outside(self) -> ThreadTime | None:
+        if "main outside" not in self.__dict__:
+            self.__dict__["main outside"] = find_outside(self.recording, most=1).main
+        found: ThreadTime | None = self.__dict__["main outside"]
+        return found
 
     def source(self, *, rank: int | None = None) -> AnnotatedSource:
         """Your files as they were, with what the calls of each line cost; of all ranks, or of one."""
@@ -229,7 +258,9 @@ class TraceResult:
 
     def _title(self, table: CallTable, cost: CostReport) -> str:
         apis = len(table if table.by == "api" else self.table())
-        return f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s ({cost.of_calls})"
+        main = None if self.recording.totals else self._main_outside()
+        outside = f", {main.outside_ns / 1e9:.3f} s of it outside them" if main is not None else ""
+        return f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s{outside} ({cost.of_calls})"
 
     def _straggler(self) -> str:
         """The rank that clearly made the others wait, in a line."""
@@ -261,6 +292,8 @@ class TraceResult:
                 said.append(
                     f"{stats['generalised']} calls{where} came after the limit of signatures: not told apart"
                 )
+            if stats.get("unplaced"):  # not in traces of format 1
+                said.append(f"{stats['unplaced']} calls{where} have no line: too many places in code called")
             if stats["unfinished"]:
                 said.append(f"{stats['unfinished']} calls{where} were open when recording paused or stopped")
             if process.end.get("unlooked"):

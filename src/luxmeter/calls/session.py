@@ -23,10 +23,13 @@ from luxmeter.calls.describe import Names, describer
 from luxmeter.calls.formats import check_trace_output
 from luxmeter.calls.frameworks import NAMES
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
+from luxmeter.calls.outside import Outside
 from luxmeter.calls.patching import patcher
+from luxmeter.calls.pauses import Pauses
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.sites import Sources, UserCode
 from luxmeter.calls.source import AnnotatedSource
+from luxmeter.calls.steps import Steps
 from luxmeter.calls.stragglers import Stragglers
 from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
@@ -146,6 +149,7 @@ class Trace:
         self.running = True
         self._setup_ns += time.perf_counter_ns() - begun_ns
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
+        self._pauses.start()
         self._recorder.start()
         if not self._child and _ends_of != os.getpid():
             _ends_of = os.getpid()
@@ -195,6 +199,7 @@ class Trace:
             **hooks,
         )
         self._recorder.sample(options.sample)
+        self._pauses = Pauses(self._core.now_ns)
         self._names.attach(self._recorder)
         if options.framework is not None:
             self._patcher = patcher.Patcher(
@@ -206,6 +211,7 @@ class Trace:
                 framework=options.framework,
                 waits=options.sync,
                 run_worker=run_worker,
+                during=self._pauses.during,
             )
         self._cost = cost.measure(self._core, hooks=hooks, lines=options.lines, **modes)
         own = ranks.own_rank()
@@ -233,6 +239,7 @@ class Trace:
                 return self
             self._recorder.stop()
             self._stopped_ns, self.running = self._core.now_ns(), False
+            self._pauses.stop()
             try:
                 if self._patcher is not None:
                     self._patcher.remove()
@@ -286,6 +293,8 @@ class Trace:
             "hook_error": self._recorder.hook_error,
             "unlooked": self._names.unlooked,
             "remarks": self._remarks(),
+            "pauses": self._pauses.told(self._names.idents),
+            "short_pauses": [self._pauses.counted, self._pauses.counted_ns],
             "spawned": self._patcher.spawned.n if self._patcher and self._patcher.spawned else 0,
             "started_at": self._started_at,
             "started_ns": self._started_ns,
@@ -337,7 +346,7 @@ class Trace:
         """A training step ended here. Without a single call of it, an optimizer's step() ends one."""
         self._tell_trouble()
         if self._recorder is not None:
-            self._recorder.step()
+            self._recorder.step(self._names.step())
 
     def wrap(self, function: F, *, name: str | None = None, span: bool = False) -> F:
         """A stand-in for a function of yours that is recorded while this trace runs."""
@@ -380,6 +389,14 @@ class Trace:
     def source(self, *, rank: int | None = None) -> AnnotatedSource:
         """Your files as they were, with what the calls of each line cost."""
         return self.result.source(rank=rank)
+
+    def outside(self) -> Outside:
+        """How long no call was open, on each thread, and where that time went."""
+        return self.result.outside()
+
+    def steps(self, by: str | None = None) -> Steps:
+        """The training steps and how their time splits; see TraceResult.steps."""
+        return self.result.steps(by)
 
     def tree(self, *, rank: int | None = None) -> CallTree:
         """Who called what: totals for each path of calls; of all ranks, or of one."""
@@ -447,6 +464,7 @@ class Trace:
         self._child, self._spill, self._result, self._setup_ns = True, None, None, 0
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._names.forget_told()
+        self._pauses.clear()
         self._recorder.after_fork()
         if self._patcher is not None:
             self._patcher.after_fork()
@@ -459,6 +477,7 @@ class Trace:
         if self._child and self.running:
             self._recorder.stop()
             self.running = False
+            self._pauses.stop()
             self._finish()
 
 

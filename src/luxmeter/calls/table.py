@@ -16,6 +16,7 @@ from luxmeter.errors import UsageError, suggestion
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 
 if TYPE_CHECKING:
+    from luxmeter.calls.outside import ThreadTime
     from luxmeter.calls.reader import Recording, TotalsRow
 
 Numbers = npt.NDArray[Any]
@@ -61,9 +62,18 @@ class CallTable:
     """
 
     def __init__(
-        self, rows: Sequence[Row], *, by: str = "api", notes: Sequence[str] = (), calls: int | None = None
+        self,
+        rows: Sequence[Row],
+        *,
+        by: str = "api",
+        notes: Sequence[str] = (),
+        calls: int | None = None,
+        outside: Callable[[], ThreadTime | None] | None = None,
     ) -> None:
-        """`calls`: how many the rows were chosen from, if not all of them are in it."""
+        """`calls`: how many the rows were chosen from, if not all of them are in it. `outside` tells, when the table is shown,
+        of the main thread's time without a call.
+        """
+        self._outside = outside
         self.rows = tuple(sorted(rows, key=lambda row: (-row.self_ns, row.name)))
         self.by = by
         self.calls = sum(row.n for row in self.rows) if calls is None else calls
@@ -132,11 +142,19 @@ class CallTable:
              row.p50_ns, row.p95_ns, row.max_ns, row.first_ns, row.share]
             for row in self.rows[:top]
         ]  # fmt: skip
+        outside = self._outside() if self._outside is not None else None
+        if outside is not None:
+            rows.append(["outside", None, "", None, outside.outside_ns, outside.outside_ns, *[None] * 6])
         counted = sum(row.n for row in self.rows)
         which = {"module": [f"{counted:,} of the {self.calls:,} calls are calls of modules"],
                  "section": [f"{counted:,} times in a section, which is no call: there were {self.calls:,} calls"]}  # fmt: skip
         rest = [f"... and {len(self.rows) - top} more rows"] if len(self.rows) > top else []
-        return Table(columns, rows, title=title, notes=[*rest, *which.get(self.by, ()), *self.notes])
+        return Table(
+            columns,
+            rows,
+            title=title,
+            notes=[*rest, *which.get(self.by, ()), *self.notes, *(outside.lines() if outside else ())],
+        )
 
     @classmethod
     def from_live(cls, rows: Sequence[tuple[int, ...]], callables: Sequence[CallableNames]) -> CallTable:
@@ -171,6 +189,7 @@ def make_table(
     inside: bool = True,
     subtract: Numbers | None = None,
     notes: Sequence[str] = (),
+    outside: Callable[[], ThreadTime | None] | None = None,
 ) -> CallTable:
     """Group the calls and compute. `subtract`: nanoseconds to take off each event's time and self time, two rows."""
     if by not in BY:
@@ -206,7 +225,7 @@ def make_table(
         within = _within_own_group(recording, by)[at]
         total, wait = np.where(within, 0, total), np.where(within, 0, wait)
     rows = _rows(codes, named, duration, total, own, events["start_ns"][at], flags[at], wait)
-    return CallTable(rows, by=by, notes=notes, calls=int(np.count_nonzero(choose("api"))))
+    return CallTable(rows, by=by, notes=notes, calls=int(np.count_nonzero(choose("api"))), outside=outside)
 
 
 def site_groups(recording: Recording, by: str) -> tuple[Numbers, list[tuple[str, str]]]:

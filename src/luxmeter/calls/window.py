@@ -83,7 +83,8 @@ def in_window(result: TraceResult, window: Window | None) -> TraceResult:
         np.subtract.at(child_ns, parent[cut], events["duration_ns"][cut].astype(child_ns.dtype))
     left = {name: (child_ns if name == "child_ns" else column)[keep] for name, column in events.items()}
     made = copy.copy(result)
-    made.__dict__["recording"] = replace(recording, events=left)
+    made.__dict__.pop("main outside", None)
+    made.__dict__["recording"] = replace(recording, events=left, cut=True)
     return made
 
 
@@ -92,35 +93,3 @@ def first_ns(result: TraceResult) -> int:
     recording = result.recording
     starts = recording.events["start_ns"][recording.of_program()]
     return int(starts.min()) if len(starts) else 0
-
-
-@dataclass(frozen=True)
-class Step:
-    """One training step: from the end of one step of an optimizer to the end of the next, in one process."""
-
-    start_ns: int
-    end_ns: int
-    process: int
-
-
-def typical_step(result: TraceResult) -> Step | None:
-    """The training step of median length, of the process that took most; None if there are no two steps."""
-    recording = result.recording
-    events = recording.events
-    is_step = np.array(
-        [w.name.startswith("torch.optim.") and w.name.endswith(".step") and "lr_scheduler" not in w.name
-         for w in recording.callables]
-    )  # fmt: skip
-    at = np.flatnonzero(recording.of_program())
-    steps = at[is_step[events["callable"][at]]] if len(at) else at
-    if not len(steps):
-        return None
-    process = int(np.bincount(events["process"][steps]).argmax())
-    steps = steps[events["process"][steps] == process]
-    ends = np.sort(events["start_ns"][steps] + events["duration_ns"][steps] + events["own_ns"][steps])
-    if len(ends) < 2:
-        return None
-    lengths = np.diff(ends)
-    middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
-    found = Step(int(ends[middle]), int(ends[middle + 1]), process)
-    return found if found.end_ns > found.start_ns else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import MissingExtraError, UsageError, suggestion
+from luxmeter.files import write_named
 from luxmeter.model.optimizers import TrainingMemory, training_memory
 from luxmeter.render import amount
 from luxmeter.store import put_result
@@ -312,12 +313,5 @@ def written(text: str, path: str | Path | None) -> str:
     """`text`, written to `path` if there is one."""
     if path is None:
         return text
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise UsageError(
-            "no-such-folder",
-            f"{target} cannot be written: there is no folder {target.parent}.",
-            "Make the folder first.",
-        )
-    target.write_text(text, encoding="utf-8")
+    write_named(Path(path), text.encode())
     return text

@@ -22,7 +22,7 @@ from luxmeter import stats
 from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.operators.series import series_of
 from luxmeter.render import NUMBER, SHARE, Column, Table
 from luxmeter.store import put_result
@@ -171,12 +171,12 @@ class BenchResult:
     def to_csv(self, path: str | Path) -> Path:
         """Write the rows as CSV."""
         rows = [[getattr(row, name) for name in COLUMNS] for row in self.rows]
-        write_file(Path(path), csv_text([COLUMNS, *rows]).encode())
+        write_named(Path(path), csv_text([COLUMNS, *rows]).encode())
         return Path(path)
 
     def to_json(self, path: str | Path) -> Path:
         """Write everything, raw times included; `load_benchmark` reads it."""
-        write_file(Path(path), (json.dumps(self._said(), indent=1) + "\n").encode())
+        write_named(Path(path), (json.dumps(self._said(), indent=1) + "\n").encode())
         return Path(path)
 
     def to_file(self, path: str | Path) -> Path:
@@ -225,7 +225,7 @@ class BenchResult:
         table = pa.Table.from_pylist([asdict(row) for row in self.rows], schema=schema)
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
-        write_file(Path(path), buffer.getvalue())
+        write_named(Path(path), buffer.getvalue())
         return Path(path)
 
     def to_pandas(self) -> pd.DataFrame:

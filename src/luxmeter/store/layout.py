@@ -4,6 +4,7 @@ Format history of a run's directory
 1: run.json (identity), params.json, environment.json, status.json (how it ended), marks.json (tags, archived,
    note), summary.json (each metric's count, last, least and greatest value), alive (its age tells whether the
    process lives), tables/<name>/ (segments.py), files/, logs/, blobs/, calls/<name>/ (traces), results/ (results.py);
+   sources.json (of metrics that the program did not log itself: from where they were taken);
    ranks/<n>/ (of a run in many processes, what rank n > 0 logged: tables/, summary.json, status.json, alive as the run's own);
    while it trains, control/ (what is asked of a Trainer from outside: train/requests.py).
 
@@ -32,6 +33,7 @@ QUEUE, RANKS = "queue", "ranks"
 
 IDENTITY, PARAMS, ENVIRONMENT = "run.json", "params.json", "environment.json"
 STATUS, MARKS, SUMMARY, ALIVE = "status.json", "marks.json", "summary.json", "alive"
+SOURCES = "sources.json"
 TABLES, FILES, CALLS, RESULTS = "tables", "files", "calls", "results"
 METRICS, OBJECTS = "metrics", "objects"
 

@@ -15,12 +15,17 @@ import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter.errors import StoreError, warn_once
+from luxmeter.late import late
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    pa = late("pyarrow")
+    pq = late("pyarrow.parquet")
 
 _MAGIC = b"LUXSEAL1"
 _TAIL = struct.Struct("<8sIII")

@@ -20,23 +20,32 @@ import json
 import os
 import secrets
 import struct
+import sys
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
 import psutil
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from luxmeter.errors import LuxmeterError, StoreError
 from luxmeter.files import make_below, sync_folder
+from luxmeter.late import late
 from luxmeter.store.layout import named
 from luxmeter.store.sealed import damage_of, read_sealed, seal, tell_loss
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+else:
+    pa = late("pyarrow")
+    np = late("numpy")
+    pc = late("pyarrow.compute")
+    pq = late("pyarrow.parquet")
 
 FORMAT = 2
 PARQUET = "table.parquet"
@@ -148,9 +157,16 @@ def _read(folder: Path, columns: Sequence[str] | None, only: tuple[str, str] | N
         return None
     table = pa.concat_tables(parts, promote_options="permissive")
     if only is not None:
-        matches = pc.equal(table.column(only[0]), only[1])
+        matches = pc.equal(table.column(only[0]), _as_arrow(only[1]))
         table = table if pc.all(matches).as_py() else table.filter(matches)
     return table.select(list(columns)) if columns is not None else table
+
+
+def _as_arrow(text: str) -> pa.Scalar[Any]:
+    """From buffers, not by pa.scalar: that imports pandas, half a second before a run is shown."""
+    encoded = text.encode()
+    offsets = b"\0\0\0\0" + len(encoded).to_bytes(4, sys.byteorder)
+    return pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(encoded))[0]
 
 
 def _read_parquet(path: Path, columns: list[str] | None, only: tuple[str, str] | None) -> pa.Table:
@@ -219,12 +235,20 @@ def _compact(folder: Path, sort_by: str | None, options: Mapping[str, Any]) -> P
 
 
 class Follower:
-    """Reads a growing table: each `new()` gives the rows that came since the last, and only those."""
+    """Reads a growing table: each `new()` gives the rows that came since the last, and only those.
 
-    def __init__(self, folder: Path) -> None:
+    `position` says how far it has read; another follower goes on from there.
+    """
+
+    def __init__(self, folder: Path, position: Mapping[str, Sequence[int]] | None = None) -> None:
         self._folder = folder
-        self._bytes: dict[str, int] = {}
-        self._rows: dict[str, int] = {}
+        self._bytes = {name: place[0] for name, place in (position or {}).items()}
+        self._rows = {name: place[1] for name, place in (position or {}).items()}
+
+    @property
+    def position(self) -> dict[str, tuple[int, int]]:
+        """Of each segment how many bytes and rows were read."""
+        return {name: (self._bytes.get(name, 0), rows) for name, rows in self._rows.items()}
 
     def new(self) -> pa.Table | None:
         """The new rows, None if there are none."""

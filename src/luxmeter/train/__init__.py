@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from luxmeter.train.evaluation import Evaluation as Evaluation
     from luxmeter.train.evaluation import load_evaluation as load_evaluation
     from luxmeter.train.failed_step import FailedStep as FailedStep
-    from luxmeter.train.failure import users_frames as users_frames
     from luxmeter.train.queue.engines.engine import Engine as Engine
     from luxmeter.train.queue.engines.engine import engine_named as engine_named
     from luxmeter.train.queue.jobs import Queue as Queue
@@ -146,7 +145,6 @@ __getattr__, __dir__, __all__ = door(
         "train_config": "config.run",
         "new_config": "config.templates",
         "new_project": "config.templates",
-        "users_frames": "failure",
         "evaluate_run": "run_evaluation",
         "Evaluation": "evaluation",
         "load_evaluation": "evaluation",

@@ -23,8 +23,9 @@ def show_saved(
     as_json: bool,
     rank: int | None = None,
     source: bool = False,
+    steps: str | None = None,
 ) -> None:
-    """Print the table, or write the files that are asked for and say where."""
+    """Print the table (or the steps, by the optimizer or a section; or the source), or write the files that are asked for and say where."""
     chosen = Window.parse(window, depth) if window or depth is not None else None
     for out in request.outputs:
         export.check_what(trace_format_of(out), by or "calls")
@@ -37,7 +38,13 @@ def show_saved(
     if not as_json and request.outputs:
         return
     shown = in_window(result, chosen)
-    if source:
+    if steps is not None:
+        made = shown.steps(steps or None)
+        if as_json:
+            print_json({"by": made.by, "steps": [step.to_dict() for step in made]})
+        else:
+            sys.stdout.write(f"{made.text(width=terminal_width(sys.stdout))}\n")
+    elif source:
         found = shown.source()
         if as_json:
             print_json([asdict(file) for file in found])

@@ -77,11 +77,11 @@ class PretendedEngine:
 
 
 class Clock:
-    """Time that the test moves."""
+    """Time that goes on with each question."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    def __init__(self, tick_s: float = 1.0) -> None:
+        self.now, self.tick_s = 0.0, tick_s
 
     def __call__(self) -> float:
-        self.now += 1.0  # every look is due
+        self.now += self.tick_s  # by itself, every look is due
         return self.now

@@ -72,7 +72,7 @@ def test_a_job_runs_with_the_code_as_it_was_and_its_run_says_so(
     assert command("queue", "log", 1).out.startswith("value 2 lr 0.5\n")
     waited = command("queue", "wait", 1, 2, 3)
     assert waited.code == 1 and waited.out.splitlines() == [
-        "job 1 done", "job 2 failed with exit code 3", "job 3 cancelled: job 2, which it was to follow, has failed"
+        "job 1 done", "job 2 failed with exit code 3: luxmeter queue log 2 shows what it printed", "job 3 cancelled: job 2, which it was to follow, has failed"
     ]  # fmt: skip
     listed = command("queue", "list").out
     assert listed.splitlines()[0].split() == ["job", "state", "what", "after", "tries", "run", "for", "why"]

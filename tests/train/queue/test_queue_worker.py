@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -260,6 +261,18 @@ def test_a_dead_job_is_lost_and_started_again_only_with_retries(
     worker(queue, engine).step()
     assert queue.find(1).state == state and queue.find(1).attempt == 1 + retries
     assert not queue.going_folder(job).exists()
+
+
+def test_a_job_that_ended_without_its_worker_ended_when_its_run_did(queue: Queue) -> None:
+    add(queue)
+    job = left_by(queue, DEAD, started_ns=1)
+    queue.lab.create_run("script", run_id=job.run).finish()
+    queue.going_folder(job).mkdir(parents=True)
+    assert claim(queue.going_folder(job) / "began.json", vars(DEAD))
+    status = queue.lab.folder / "runs" / job.run / "status.json"
+    status.write_text(json.dumps({**json.loads(status.read_text()), "ended_ns": 3_000_000_001}))
+    worker(queue, PretendedEngine()).step()
+    assert queue.find(1).state == "done" and queue.find(1).ended_ns == 3_000_000_001
 
 
 def test_what_runs_on_another_machine_is_left_alone_but_not_after_a_restart_of_this_one(queue: Queue) -> None:

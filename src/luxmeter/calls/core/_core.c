@@ -28,7 +28,7 @@
 #define UNLIKELY(x) (x)
 #endif
 
-enum { CALL = 0, SPAN = 1, SECTION = 2 };
+enum { CALL = 0, SPAN = 1, SECTION = 2, OPENS = 3 };
 enum { RAISED = 1, INSIDE = 2, SPANNED = 4, FIRST = 8, COMPLETED = 16, OWN = 32 };
 enum { OPAQUE = 0, EXCHANGE = 1, KEY = 2, IDENTITY = 3, HASH = 4, ATTRIBUTES = 5 };
 enum { CHUNK_EVENTS = 2048, FREE_CHUNKS = 32, BUCKETS = 192, MAX_TOTALS = 100000 };
@@ -1368,12 +1368,19 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
         return result;
     }
     if (UNLIKELY(t->busy)) return invoke(i);
+    const Callable *c = &r->callables[callable];
+    int kind = c->kind;
+    if (UNLIKELY(kind == OPENS)) {
+        uint32_t before = t->open;
+        t->open = 0;
+        result = invoke(i);
+        t->open = before;
+        return result;
+    }
     if (t->open && !r->inside) {
         r->passed++;
         return invoke(i);
     }
-    const Callable *c = &r->callables[callable];
-    int kind = c->kind;
     if (!c->record) {
         uint32_t before = t->open;
         t->open += kind == CALL;
@@ -2114,10 +2121,19 @@ static PyObject *recorder_sample(PyObject *self, PyObject *number)
     Py_RETURN_NONE;
 }
 
-static PyObject *recorder_step(PyObject *self, PyObject *unused)
+static PyObject *recorder_step(PyObject *self, PyObject *args)
 {
     Recorder *r = (Recorder *)self;
+    long long callable = -1;
+    if (!PyArg_ParseTuple(args, "|L", &callable) || !known_callable(r, callable)) return NULL;
     r->manual_steps = 1;
+    if (callable >= 0 && r->running) {
+        Thread *t = this_thread(r);
+        if (t == NULL) return PyErr_NoMemory();
+        Frame f = {.prev = t->top, .start = now(), .own = t->own, .callable = (uint32_t)callable, .section = t->section,
+                   .module = t->module, .depth = t->depth};
+        if (emit(r, t, &f, 0, 0, 0, OWN | SPANNED | r->ended) < 0) return NULL;
+    }
     count_step(r);
     return PyBool_FromLong(r->on);
 }
@@ -2308,7 +2324,7 @@ static PyMethodDef recorder_methods[] = {
     {"pause", recorder_pause, METH_NOARGS, NULL},
     {"stop", recorder_stop, METH_NOARGS, NULL},
     {"sample", recorder_sample, METH_O, NULL},
-    {"step", recorder_step, METH_NOARGS, NULL},
+    {"step", recorder_step, METH_VARARGS, NULL},
     {"enter", recorder_enter, METH_O, NULL},
     {"leave", recorder_leave, METH_O, NULL},
     {"section", recorder_section, METH_NOARGS, NULL},
@@ -2447,7 +2463,7 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 PyMODINIT_FUNC PyInit__core(void)
 {
     static const struct { const char *name; int value; } constants[] = {
-        {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
+        {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"OPENS", OPENS}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
         {"SPANNED", SPANNED}, {"FIRST", FIRST}, {"COMPLETED", COMPLETED}, {"OWN", OWN}, {"OPAQUE", OPAQUE},
         {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH}, {"ATTRIBUTES", ATTRIBUTES},
         {"EVENT_SIZE", sizeof(Event)}, {"HISTOGRAM_BUCKETS", BUCKETS}};

@@ -10,6 +10,7 @@ from typing import Any
 # Kinds of callable.
 CALL: int  # opaque: while one is open on a thread, what is called below it is "inside"
 SPAN: int  # transparent: recorded with its time, hides nothing below it
+OPENS: int  # leaves no event; what is called below it is the program's own again, although a CALL is open around it: a closure
 SECTION: int  # a span the user named; events below carry its id in `section`
 
 # Bits of an event's `flags`.
@@ -156,8 +157,11 @@ class Recorder:
     def sample(self, every: int) -> None:
         """Record one step of `every`; 1 is all of them."""
 
-    def step(self) -> bool:
-        """A step ended (called by the user: boundaries no longer count). Whether the next one is recorded."""
+    def step(self, callable_id: int = -1) -> bool:
+        """A step ended (called by the user: boundaries no longer count). Whether the next one is recorded.
+
+        With a callable, an event of it that is the recorder's own (OWN) and took no time tells when.
+        """
 
     def enter(self, callable_id: int) -> Span:
         """Open a section on this thread."""

@@ -23,13 +23,13 @@ from luxmeter.calls.core._pystate import (
 )
 from luxmeter.calls.core._pywrap import PlainWrapper, PropertyWrapper, Wrapper
 
-CALL, SPAN, SECTION = _pystate.CALL, _pystate.SPAN, _pystate.SECTION
+CALL, SPAN, SECTION, OPENS = _pystate.CALL, _pystate.SPAN, _pystate.SECTION, _pystate.OPENS
 RAISED, INSIDE, SPANNED, FIRST = _pystate.RAISED, _pystate.INSIDE, _pystate.SPANNED, _pystate.FIRST
 COMPLETED, OWN = _pystate.COMPLETED, _pystate.OWN
 EVENT_SIZE, HISTOGRAM_BUCKETS = _pystate.EVENT_SIZE, _pystate.HISTOGRAM_BUCKETS
 holders, holding = _pystate.holders, _pystate.holding
 __all__ = [
-    "CALL", "SPAN", "SECTION", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
+    "CALL", "SPAN", "SECTION", "OPENS", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
     "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
     "now_ns", "frames", "holders", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
 
@@ -197,8 +197,14 @@ class Recorder:
             raise ValueError("every must be at least 1")
         self._every = every
 
-    def step(self) -> bool:
+    def step(self, callable_id: int = -1) -> bool:
+        self._known(callable_id)
         self._manual_steps = True
+        if callable_id >= 0 and self._running:
+            thread = self._thread()
+            span = Span(thread, callable_id, self._epoch)
+            span.start_ns = now_ns()
+            self._emit(thread, span, 0, 0, 0, OWN | SPANNED | self._ended, self._callables[callable_id])
         self._count_step()
         return self._on
 
@@ -264,6 +270,12 @@ class Recorder:
         thread = self._thread()
         if thread.busy:
             return function(*args, **kwargs)
+        if spec.kind == OPENS:
+            before, thread.open = thread.open, 0
+            try:
+                return function(*args, **kwargs)
+            finally:
+                thread.open = before
         if thread.open and not self._inside:
             thread.passed += 1
             return function(*args, **kwargs)

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-CALL, SPAN, SECTION = 0, 1, 2
+CALL, SPAN, SECTION, OPENS = 0, 1, 2, 3
 RAISED, INSIDE, SPANNED, FIRST, COMPLETED, OWN = 1, 2, 4, 8, 16, 32
 # start, duration, child, wait, callable, signature, thread, section, module, depth, flags, site; four bytes unused
 _EVENT = struct.Struct("<qqqqIIIIIHHI4x")

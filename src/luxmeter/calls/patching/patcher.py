@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from luxmeter.calls import frameworks, processes
@@ -13,6 +14,7 @@ from luxmeter.calls.patching import aliases, survivors
 from luxmeter.calls.patching.bindings import ABSENT, Binding
 from luxmeter.calls.patching.filters import Filter
 from luxmeter.calls.patching.suspended import Stretch, Suspended, suspended_imports
+from luxmeter.calls.records import OPENS
 from luxmeter.calls.targets import SILENT, Coverage, Target, Unseen, left_out_for, told
 from luxmeter.errors import LuxmeterError, TraceError, warn_once
 
@@ -111,8 +113,10 @@ class Patcher:
         framework: str = "torch",
         waits: bool = False,
         run_worker: Callable[..., Any] | None = None,
+        during: Callable[[str], AbstractContextManager[None]] = lambda _: contextlib.nullcontext(),
     ) -> None:
         self.recorder = recorder
+        self.during = during  # what torch.compile prepares, and imports, are done in there
         self.waits = waits  # whether the recorder waits for the device after each call
         self.run_worker = (
             run_worker  # (token, module, name, *args): a DataLoader worker's loop, recorded; None: left alone
@@ -127,6 +131,7 @@ class Patcher:
         elif only or skip:  # names of a framework that is not here yet cannot be checked
             known = (pair for each in self._frameworks.values() for pair in each.known_names())
             self.filter.check(known, unless=awaited)
+        self._opening: int | None = None
         self._ids: dict[tuple[str, str, bool, str, Hashable], int] = {}
         self._ids_lock = threading.Lock()
         self._bindings: list[Binding] = []
@@ -134,7 +139,7 @@ class Patcher:
         self._stand_ins: dict[int, tuple[Any, Any]] = {}  # id(original) -> (original, stand-in)
         self._ours: dict[int, tuple[Any, Any]] = {}  # id(stand-in) -> (original, stand-in)
         self._imports = suspended_imports(
-            (*self._frameworks, *awaited), self.suspended, awaited, self.arrived
+            (*self._frameworks, *awaited), self.suspended, awaited, self.arrived, during
         )
         self._suspended = Suspended(self._take_all, self._put_all)
         self.spawned: processes.Spawned | None = None
@@ -305,6 +310,13 @@ class Patcher:
     def hidden_id(self, name: str) -> int:
         """The id of a callable that counts as open and leaves no event."""
         return self.names.add(name, record=False)
+
+    def opening_id(self) -> int:
+        """The id of what leaves no event, and in which the program's own calls are its own again."""
+        with self._ids_lock:
+            if self._opening is None:
+                self._opening = self.names.add("closure", kind=OPENS)
+            return self._opening
 
     def bind(self, binding: Binding) -> None:
         """Put a binding in place and remember to undo it."""

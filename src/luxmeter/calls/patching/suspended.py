@@ -77,6 +77,7 @@ def suspended_imports(
     suspended: Callable[[], AbstractContextManager[None]],
     awaited: Sequence[str],
     arrived: Callable[[str], None],
+    during: Callable[[str], AbstractContextManager[None]],
 ) -> ImportHook:
     """A hook: the modules of some packages run their import with the stand-ins out of the way.
 
@@ -88,7 +89,7 @@ def suspended_imports(
 
     @contextmanager
     def around(module: ModuleType) -> Iterator[None]:
-        with suspended():
+        with suspended(), during("import"):
             yield
         if module.__name__ in awaited:
             arrived(module.__name__)

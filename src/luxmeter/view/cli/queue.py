@@ -15,6 +15,7 @@ import typer
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.render import one_line, print_json
 from luxmeter.train import JobOptions, WorkerOptions
+from luxmeter.view.command_help import Help
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _RECENT = 10
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     queue = typer.Typer(
+        cls=Help,
         name="queue",
         help="Queue scripts and configs, and run them when there is room: add, list, cancel, wait, log, work.",
         no_args_is_help=True,
@@ -196,10 +198,8 @@ def _work(queue: typer.Typer) -> None:
         options, line = WorkerOptions(**given), WorkerLine()
         with opened(create=True) as jobs, working(jobs, options, line, group) as worker, line.shown(worker):
             worker.work(drain=drain, pause=line.pause)
-        for number in sorted(worker.never):
-            sys.stdout.write(
-                f"job {number} {worker.waiting.get(number, 'follows one that cannot start here')}\n"
-            )
+        for text in never_begun(worker):
+            sys.stdout.write(f"{text}\n")
         sys.stdout.write(f"{line.summary()}\n")
 
 
@@ -256,6 +256,14 @@ class WorkerLine:
     def summary(self) -> str:
         """How many jobs ended, by state."""
         return ", ".join(f"{n} {state}" for state, n in self._counts.items()) or "no job ended"
+
+
+def never_begun(worker: Worker) -> list[str]:
+    """Which jobs this worker can never start, and why."""
+    why = {
+        number: worker.waiting.get(number, "follows one that cannot start here") for number in worker.never
+    }
+    return [f"job {number} {why[number]}" for number in sorted(why)]
 
 
 def counted(jobs: int) -> str:

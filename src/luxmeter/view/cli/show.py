@@ -30,6 +30,9 @@ def register(app: typer.Typer) -> None:
             help="A run (id, name, tag, latest~1, path), what it holds (RUN/trace, RUN/bench~1, RUN/model), a trace or a file.",
         ),
         log: bool = typer.Option(False, "--log", help="What the program printed, and nothing else."),
+        error: bool = typer.Option(
+            False, "--error", help="The whole traceback of one that failed, and nothing else."
+        ),
         system: bool = typer.Option(False, "--system", help="The machine's metrics too."),
         ranks: bool = typer.Option(False, "--ranks", help="What other ranks than 0 logged too."),
         stragglers: bool = typer.Option(
@@ -48,6 +51,11 @@ def register(app: typer.Typer) -> None:
         source: bool = typer.Option(
             False, "--source", help="Of a trace: your files, with what the calls of each line cost."
         ),
+        steps: bool = typer.Option(
+            False,
+            "--steps",
+            help="Of a trace: its training steps, how they split, the slowest, and their drift.",
+        ),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show a run: how it was made, parameters, metrics with their curves, results, code, files, output; or one of its results."""
@@ -55,9 +63,10 @@ def register(app: typer.Typer) -> None:
         from luxmeter.view.text.run import write_page
 
         found = named(what)
-        if stragglers or rank is not None or by or source:
+        if stragglers or rank is not None or by or source or steps:
             how = {
                 "--stragglers": stragglers,
+                "--steps": steps,
                 "--source": source,
                 "--by": bool(by),
                 "--rank": rank is not None,
@@ -66,18 +75,18 @@ def register(app: typer.Typer) -> None:
             if stragglers:
                 _show_stragglers(path, as_json)
             else:
-                _show_trace(path, as_json, rank, by, source=source)
+                _show_trace(path, as_json, rank, by, source=source, steps="" if steps else None)
         elif found.run is None:
-            if log or system or ranks:
-                asked = "--log" if log else "--system" if system else "--ranks"
+            if log or error or system or ranks:
+                asked = "--log" if log else "--error" if error else "--system" if system else "--ranks"
                 raise UsageError(
                     "show-run-only",
                     f"{what} is no run, and {asked} shows something of a run.",
                     "Leave it out, or name the run.",
                 )
             _SHOW[found.kind](found.path, as_json)
-        elif log:
-            text = found.run.log_text
+        elif log or error:
+            text = found.run.log_text if log else found.run.error
             sys.stdout.write(plain(text) if sys.stdout.isatty() else text)
         elif as_json:
             print_json(found.run.record())
@@ -102,16 +111,11 @@ def _trace_for(what: str, found: Named, asked: list[str]) -> Path:
             f"{what} is no trace and has none, and {asked[0]} shows something of a trace.",
             "Leave it out, or name a trace: RUN/trace.",
         )
-    if len(asked) > 1 and asked[0] == "--stragglers":
+    others = [name for name in asked[1:] if name != "--rank" or asked[0] == "--stragglers"]
+    if others:
         raise UsageError(
             "show-trace-only",
-            f"--stragglers holds all ranks against each other, and {asked[1]} shows something else of a trace.",
-            "Leave out the one or the other.",
-        )
-    if "--by" in asked and "--source" in asked:
-        raise UsageError(
-            "show-trace-only",
-            "--source shows your files, and --by asks for a table.",
+            f"{asked[0]} shows one thing of a trace, and {others[0]} another.",
             "Leave out the one or the other.",
         )
     return path
@@ -128,12 +132,28 @@ def _show_stragglers(path: Path, as_json: bool) -> None:
 
 
 def _show_trace(
-    path: Path, as_json: bool, rank: int | None = None, by: str = "", *, source: bool = False
+    path: Path,
+    as_json: bool,
+    rank: int | None = None,
+    by: str = "",
+    *,
+    source: bool = False,
+    steps: str | None = None,
 ) -> None:
     from luxmeter.view.saved_trace import show_saved
     from luxmeter.view.startup import Request
 
-    show_saved(str(path), Request(), window="", depth=None, by=by, as_json=as_json, rank=rank, source=source)
+    show_saved(
+        str(path),
+        Request(),
+        window="",
+        depth=None,
+        by=by,
+        as_json=as_json,
+        rank=rank,
+        source=source,
+        steps=steps,
+    )
 
 
 def _show_benchmark(path: Path, as_json: bool) -> None:

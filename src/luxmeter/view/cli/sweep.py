@@ -13,7 +13,7 @@ import typer
 from luxmeter.options import given_to
 from luxmeter.render import one_line, print_json
 from luxmeter.train import JobOptions, SweepOptions, WorkerOptions
-from luxmeter.view.cli.queue import PROGRAM, WorkerLine, counted, opened, working
+from luxmeter.view.cli.queue import PROGRAM, WorkerLine, counted, never_begun, opened, working
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
@@ -50,8 +50,12 @@ def register(app: typer.Typer) -> None:
             made = Sweep(queue, program, arguments or [], options, jobs)
             with working(queue, work, line, made.name) as worker, _live(made, line) as shown:
                 made.run(worker, shown=shown)
+            for text in never_begun(worker):
+                line.say(text)
             _show(made, as_json)
-        if any(trial.state not in ("done", "queued") and not _pruned(trial) for trial in made.trials):
+        if worker.never or any(
+            trial.state not in ("done", "queued") and not _pruned(trial) for trial in made.trials
+        ):
             raise typer.Exit(1)
 
 

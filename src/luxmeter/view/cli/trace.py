@@ -13,7 +13,7 @@ from luxmeter.calls import check_trace_output
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.options import declared
 from luxmeter.torch_extra import has_torch, needs_torch
-from luxmeter.view.options import takes
+from luxmeter.view.options import run_option, takes
 from luxmeter.view.script import become, checked_program, program_name
 from luxmeter.view.startup import Request, environment, make_request, starts_by_itself
 
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
         show_env: bool = typer.Option(
             False, "--env", help="Print the variables that trace any program started with them."
         ),
-        saved: str = typer.Option("", "--from", metavar="TRACE", help="Show or convert a trace that exists."),
+        saved: str = run_option("--from", metavar="TRACE", help="Show or convert a trace that exists."),
         window: str = typer.Option(
             "", "--window", help="With --from: only calls that begin in these seconds, such as 1.5:2.0."
         ),
@@ -65,6 +65,14 @@ def register(app: typer.Typer) -> None:
         source: bool = typer.Option(
             False, "--source", help="With --from: your files, with what the calls of each line cost."
         ),
+        steps: bool = typer.Option(
+            False,
+            "--steps",
+            help="With --from: the training steps, how they split, the slowest, and their drift.",
+        ),
+        section: str = typer.Option(
+            "", "--section", help="With --steps: the sections of this name are the steps."
+        ),
         rank: int | None = typer.Option(
             None, "--rank", min=0, help="With --from: only the calls of this rank."
         ),
@@ -77,18 +85,23 @@ def register(app: typer.Typer) -> None:
         name = program_name(words, module) if words or module else ""
         started = {"strict": not show_env, "name": name, "into": _run_folder(given.get("into", ""))}
         request = make_request({**given, **started}, who="luxmeter trace")
+        if section and not steps:
+            raise UsageError(
+                "section-needs-steps", f"--section {section} says which sections are steps.", "Add --steps."
+            )
         if saved:
             _check_nothing_runs(given, words, module, show_env=show_env)
             from luxmeter.view.saved_trace import show_saved
 
             show_saved(
-                saved, request, window=window, depth=depth, by=by, as_json=as_json, rank=rank, source=source
-            )
+                saved, request, window=window, depth=depth, by=by, as_json=as_json, rank=rank, source=source,
+                steps=section if steps else None,
+            )  # fmt: skip
             return
-        if window or depth is not None or by or as_json or rank is not None or source:
+        if window or depth is not None or by or as_json or rank is not None or source or steps:
             raise UsageError(
                 "trace-needs-from",
-                "--window, --depth, --by, --source, --rank and --json work on a trace that exists.",
+                "--window, --depth, --by, --source, --steps, --rank and --json work on a trace that exists.",
                 "Trace first, then luxmeter trace --from FOLDER.",
             )
         program = checked_program(words, module) if (words or module) and not show_env else []
@@ -148,7 +161,7 @@ def check_frameworks() -> None:
 
 
 _OPTIONS = (*(f for each in declared(Request).values() for f in each.flags if each.name in _TAKEN),
-            "-m", "--env", "--from", "--window", "--depth", "--by", "--source", "--rank", "--json", "--help")  # fmt: skip
+            "-m", "--env", "--from", "--window", "--depth", "--by", "--source", "--steps", "--section", "--rank", "--json", "--help")  # fmt: skip
 
 _CALLED = {
     "--every": "--sample",

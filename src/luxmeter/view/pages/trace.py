@@ -9,13 +9,13 @@ import numpy as np
 from luxmeter.calls import (
     KINDS,
     OUTSIDE,
+    SECTION,
     CallTable,
     CallTree,
+    Step,
     TraceResult,
     Window,
     kind_of,
-    split_of,
-    typical_step,
 )
 from luxmeter.render import (
     DURATION,
@@ -42,10 +42,9 @@ from luxmeter.view.web import page
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
 MOST_ROWS = 2000
-TABLES = {"API": "api", "Signature": "signature", "Module": "module"}
 _INDENT = re.compile("^ +")
-LINES = {"Line": "line", "Function": "function"}  # of traces that know them
 MOST_FILES = 30
+MOST_STEPS = 200
 
 
 def trace_page(result: TraceResult, *, title: str, window: Window) -> str:
@@ -75,7 +74,8 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
         (
             None if totals else split_html(result),
             None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
-            card("Calls", tables_html(result, most_rows=most_rows)),
+            None if totals else steps_html(result),
+            card("Hottest calls", tables_html(result, most_rows=most_rows)),
             source_html(result),
             None if totals else _timeline_card(result, window or Window()),
         )
@@ -84,7 +84,7 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
 
 def split_html(result: TraceResult) -> Html | None:
     """How a training step splits into kinds of work; of the whole trace where there is no step."""
-    found = split_of(result)
+    found = result.split()
     if found is None:
         return None
     parts = [(KINDS[kind], float(ns), kind) for kind, ns in found.parts]
@@ -96,9 +96,21 @@ def split_html(result: TraceResult) -> Html | None:
 
 
 def tables_html(result: TraceResult, *, most_rows: int = MOST_ROWS) -> Html:
-    """The calls by API, by signature, by module."""
-    chosen = TABLES | (LINES if _knows_lines(result) else {})
-    return tabs({name: table_of_calls(name, result.table(by), most_rows) for name, by in chosen.items()})
+    """The calls by API, signature, module, section, line, function; by thread and rank where there are several."""
+    recording = result.recording
+    asked = {
+        "API": True,
+        "Signature": True,
+        "Module": any(words.path for words in recording.callables),
+        "Section": any(words.kind == SECTION for words in recording.callables),
+        "Line": _knows_lines(result),
+        "Function": _knows_lines(result),
+        "Thread": sum(len(process.threads) for process in recording.processes) > 1,
+        "Rank": len({process.rank for process in recording.processes}) > 1,
+    }
+    tables = {name: result.table(name.lower()) for name, is_asked in asked.items() if is_asked}
+    made = {name: table_of_calls(name, table, most_rows) for name, table in tables.items() if table.rows}
+    return tabs(made) if made else element("p", "no call was recorded", class_="lux-quiet")
 
 
 def _knows_lines(result: TraceResult) -> bool:
@@ -139,8 +151,6 @@ def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> H
         for r in rows
     ]  # fmt: skip
     left_out = len(table) - len(rows)
-    if not rows:
-        return element("p", f"no call has a {name.lower()}", class_="lux-quiet")
     notes = [f"{left_out:,} more are in the trace"] if left_out else []
     return table_html(Table(columns, cells, notes=notes), names=[r.name for r in rows])
 
@@ -157,31 +167,57 @@ def flame_of(result: TraceResult) -> Flame:
         return Flame(label, node.total_ns, node.n, kind_of(node.name, node.path), inner)
 
     inner = [build(c) for c in tree.children if c.total_ns > smallest]
-    whole = split_of(result, step=False)
+    whole = result.split(step=False)
     outside = dict(whole.parts).get(OUTSIDE, 0) if whole is not None else 0
     if outside:
         inner.append(Flame(KINDS[OUTSIDE], outside, 0, OUTSIDE))
     return Flame("all", tree.total_ns + outside, tree.n, OUTSIDE, inner)
 
 
+def steps_html(result: TraceResult) -> Html | None:
+    """The training steps: how long, what they are made of, which are slow. None where there are none."""
+    steps = result.steps()
+    if not len(steps):
+        return None
+    said = [element("p", line) for line in steps.lines()]
+    shown = steps.slowest(MOST_STEPS) if len(steps) > MOST_STEPS else list(steps)
+    left_out = f"the {MOST_STEPS} slowest of {len(steps):,}" if len(steps) > MOST_STEPS else ""
+    return card("Steps", *said, table_html(steps.table(shown)), quiet=left_out)
+
+
 def _timeline_card(result: TraceResult, window: Window) -> Html:
-    return card("Timeline", timeline_html(timeline_of(result, window)))
+    """The step of median length; of a whole trace also the slowest, the first and the last, one at a time."""
+    steps = result.steps()
+    if window.start_s is not None or window.end_s is not None or steps.median is None:
+        return card("Timeline", timeline_html(timeline_of(result, window)))
+    named = {"median": steps.median, "first": steps[0], "last": steps[-1]}
+    named |= {f"slow {n}": step for n, step in enumerate(steps.slowest(3), 1)}
+    unlike: dict[int, str] = {}
+    for name, step in named.items():
+        unlike.setdefault(step.number, name)
+    parts = {
+        f"step {number} ({name})": timeline_html(timeline_of(result, window, named[name]))
+        for number, name in unlike.items()
+    }
+    return card("Timeline", tabs(parts))
 
 
-def timeline_of(result: TraceResult, window: Window) -> Timeline:
-    """One training step as it went, or the beginning of what was chosen."""
+def timeline_of(result: TraceResult, window: Window, step: Step | None = None) -> Timeline:
+    """One training step as it went (the one of median length), or the beginning of what was chosen."""
     recording = result.recording
     events = recording.events
     at = np.flatnonzero(recording.of_program())
     what = "the chosen part" if window.start_s is not None or window.end_s is not None else "the whole trace"
     if what == "the whole trace":
-        step = typical_step(result)
+        is_median, step = step is None, step or result.steps().median
         if step is not None:
             start = events["start_ns"][at]
             at = at[
                 (start >= step.start_ns) & (start < step.end_ns) & (events["process"][at] == step.process)
             ]
-            what = f"one training step of {span(step.end_ns - step.start_ns)} (the median of all)"
+            what = f"one training step of {span(step.end_ns - step.start_ns)} " + (
+                " (the median of all)" if is_median else f": step {step.number}"
+            )
     left_out = max(0, len(at) - MOST_BARS)
     at = np.sort(at[np.argsort(events["start_ns"][at], kind="stable")][:MOST_BARS])
     zero = int(events["start_ns"][at].min()) if len(at) else 0
@@ -197,4 +233,4 @@ def timeline_of(result: TraceResult, window: Window) -> Timeline:
             Bar(words.shown, words.path or (str(signature) if signature else ""), int(events["start_ns"][k]) - zero,
                 int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]), kind_of(words.name, words.path))
         )  # fmt: skip
-    return Timeline(what, lanes, kinds=KINDS, left_out=left_out)
+    return Timeline(what, lanes, kinds=KINDS, left_out=left_out, ground=OUTSIDE)

@@ -47,7 +47,8 @@ class Optimizers:
             # torch hooked our stand-in. Without us it would have hooked the original: that is what must remain.
             step = Optimizer.profile_hook_step(inner.__wrapped__)
             step.hooked = True
-        wrapper = patcher.recorder.wrap_resolved(step, self._resolver(step_target(cls), patcher))
+        resolver = self._resolver(step_target(cls), patcher)
+        wrapper = patcher.recorder.wrap_resolved(step, resolver, with_open_closure(step, patcher))
         setattr(cls, "step", step)  # noqa: B010 - what is restored at the end
         patcher.rebind(Binding(cls, "step", step, wrapper))
 
@@ -67,7 +68,13 @@ class Optimizers:
             return None
         target = step_target(type(optimizer))
         callable_id = patcher.id_for(target.name, span=target.span, boundary=True)
-        return Binding(optimizer, "step", step, patcher.recorder.wrap(step, callable_id), instance=True)
+        return Binding(
+            optimizer,
+            "step",
+            step,
+            patcher.recorder.wrap(step, callable_id, with_open_closure(step, patcher)),
+            instance=True,
+        )
 
     def found(self, patcher: Patcher) -> Iterator[Binding]:
         """Optimizers in reach of the code that starts the trace. Others are adopted at their first zero_grad."""
@@ -75,6 +82,20 @@ class Optimizers:
             binding = self._in_instance(value, patcher)
             if binding is not None:
                 yield binding
+
+
+def with_open_closure(step: Any, patcher: Patcher) -> Any:
+    """What is called in place of an optimizer's step: the calls of a closure (the forward and backward of Lightning, of LBFGS) are the program's."""
+    opens = patcher.opening_id()
+
+    def through(*args: Any, **kwargs: Any) -> Any:
+        opened = tuple([patcher.recorder.wrap(a, opens) if callable(a) else a for a in args])
+        closure = kwargs.get("closure")
+        if callable(closure):
+            kwargs["closure"] = patcher.recorder.wrap(closure, opens)
+        return step(*opened, **kwargs)
+
+    return through
 
 
 def _in_reach(*, depth: int = 4, most: int = 20_000) -> Iterator[Any]:

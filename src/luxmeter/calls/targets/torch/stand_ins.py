@@ -22,13 +22,14 @@ from luxmeter.calls.targets.torch.classes import (
     ModuleNames,
     function_names,
     is_leaf,
+    is_optimized,
     method_name,
     optimizer_targets,
     scheduler_targets,
 )
 from luxmeter.calls.targets.torch.compiled import Compiled, is_compiled
 from luxmeter.calls.targets.torch.names import class_name
-from luxmeter.calls.targets.torch.optimizers import Optimizers
+from luxmeter.calls.targets.torch.optimizers import Optimizers, with_open_closure
 from luxmeter.signature import look_of
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ class TorchFramework:
         if form is Form.MODULE:
             return recorder.wrap_resolved(original, functools.partial(self._resolve_module, patcher))
         if form is Form.INSTANCE:
-            return recorder.wrap_resolved(original, self.method_resolver(target, patcher))
+            through = with_open_closure(original, patcher) if target.boundary else None
+            return recorder.wrap_resolved(original, self.method_resolver(target, patcher), through)
         if form is Form.CLASSMETHOD:
             # From torch 2.14 on `Function.apply` is a method of C, which takes the class as a function does.
             function = original.__func__ if isinstance(original, classmethod) else original
@@ -158,8 +160,10 @@ class TorchFramework:
 
     def _resolve_module(self, patcher: Patcher, module: Any) -> int:
         name, span, path = self._modules.describe(module)
-        if name.startswith("torch.compile("):
+        if is_optimized(type(module)):
             return -1  # recorded where its own class is called
+        for binding in self._compiled.compiled_in_place(module, patcher):
+            patcher.bind(binding)
         for attribute, value in list(vars(module).items()):  # self.act = F.relu
             stand_in = patcher.stand_in_for(value)
             if stand_in is not None:

@@ -1,14 +1,14 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later:
 #   make demo    sets up, runs the main job on a small real training, shows the result
 #   make test    sets up, runs all checks and tests
-# More: make lint | dist | bench | mindspore | test-mindspore | test-peers | test-launch | test-versions | soak | sanitize | clean
+# More: make lint | pictures | dist | bench | mindspore | test-mindspore | test-peers | test-launch | test-versions | soak | sanitize | clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint dist bench mindspore test-mindspore test-peers launch test-launch test-versions soak sanitize clean setup peers
+.PHONY: demo test lint pictures dist bench mindspore test-mindspore test-peers launch test-launch test-versions soak sanitize clean setup peers
 
 setup:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
@@ -29,6 +29,10 @@ lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python tools/check_web.py
+
+# The docs' pictures of pages, of runs that are made for it. Needs Chromium.
+pictures: setup
+	@$(BIN)/python tools/pictures.py
 
 # The source archive and a wheel for each Python that is here, each tried in an environment of its own.
 dist: setup

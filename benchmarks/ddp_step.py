@@ -1,11 +1,13 @@
 """What the Trainer costs a step of data-parallel training: beside bare DDP, in the same two processes, in turns.
 
-    .venv/bin/python benchmarks/ddp_step.py [--rounds 12] [--processes 2] [--check]
+    .venv/bin/python benchmarks/ddp_step.py [--rounds 40] [--processes 2] [--check]
 
 Each trains the same MLP on made-up digits with gloo, one thread a process, and keeps the loss of every step. A contender and a bare
-loop share the processes and take turns of a few steps, one at a time; compared is epoch with epoch; the next round has new processes.
-Timed is rank 0. A second bare loop is a contender, too: what it differs by is the noise. So is the other way to have DDP's buckets
-the same after a resume.
+loop share the processes and take turns of a few steps, one at a time; compared is epoch with epoch. How memory happens to lie in a
+process makes one of two equal loops up to a tenth slower for as long as it lives, so a long round tells no more than a short one: there
+are many, each in new processes, forked from one that has imported everything. Both loops are threads, and which begins
+changes with each round. Timed is rank 0. A second bare loop is a contender, too: what it differs by is the noise. So is the other
+way to have DDP's buckets the same after a resume.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,22 +131,31 @@ CONTENDERS: dict[str, Callable[[Path, Turns], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=12, help="each with processes of its own")
-    parser.add_argument("--epochs", type=int, default=24, help="of each contender in a round")
+    parser.add_argument("--rounds", type=int, default=40, help="each with processes of its own")
+    parser.add_argument("--epochs", type=int, default=8, help="of each contender in a round")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--systems", nargs="*", default=list(CONTENDERS), choices=list(CONTENDERS))
     parser.add_argument("--check", action="store_true", help="end with 1 if the goal is missed")
-    parser.add_argument("--contender", help=argparse.SUPPRESS)
+    parser.add_argument("--outside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.contender:
-        contend(options.contender, options.epochs)
-        return
+    if (
+        not options.outside
+    ):  # of the repository: a run keeps the code of its project, and a user's is not ours
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(Path(__file__).with_name("paired_ratios.py"), folder)
+            command = [sys.executable, shutil.copy(__file__, folder), "--outside", *sys.argv[1:]]
+            sys.exit(subprocess.call(command))
+    import torch.distributed
+    import torch.nn.parallel  # noqa: F401
+
+    import luxmeter as lux
+
+    assert lux.Trainer is not None and lux.DataLoader is not None
     times: dict[str, list[Paired]] = {name: [] for name in options.systems}
     for number in range(options.rounds):
         for name in options.systems:
             print(f"\rround {number + 1} of {options.rounds}: {name:36}", end="", flush=True, file=sys.stderr)
-            base, own = in_processes(name, options)
-            times[name].append((base, own))
+            times[name].append(in_processes(name, options, is_first=number % 2 == 1))
     print(file=sys.stderr)
     steps = in_epoch(options.processes)
     title = f"MLP, {options.rounds} rounds of {options.epochs} epochs of {steps} steps, gloo, {options.processes} processes of 1 thread"
@@ -155,58 +168,75 @@ def in_epoch(processes: int) -> int:
     return SAMPLES // BATCH // processes
 
 
-def contend(name: str, epochs: int) -> None:
-    """A rank: the contender and, in a thread, a bare loop. What one asks of the other ranks is never asked beside the other."""
+def contend(name: str, epochs: int, *, is_first: bool) -> None:
+    """A rank: the contender and a bare loop. What one asks of the other ranks is never asked beside the other."""
     take_output()
     import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(1)
     dist.init_process_group("gloo")
     steps = in_epoch(dist.get_world_size())
     own, base = (Turns(min(STEPS, steps), epochs, pieces=max(1, steps // STEPS)) for _ in range(2))
-    own.other, base.other, own.first = base, own, base
-    folders = [Path(f"{which}{dist.get_rank()}") for which in ("base", "own")]
-    for folder in folders:
-        folder.mkdir()
+    own.other, base.other = base, own
+    loops: list[tuple[Turns, Callable[[Path, Turns], None], str]]
+    loops = [(base, bare, "base"), (own, CONTENDERS[name], "own")]
+    if is_first:
+        loops.reverse()
+    loops[1][0].first = loops[0][0]
 
-    def beside() -> None:
+    def loop(turns: Turns, work: Callable[[Path, Turns], None], which: str) -> None:
         torch.set_num_threads(1)  # of this thread
-        bare(folders[0], base)
+        folder = Path(f"{which}{dist.get_rank()}")
+        folder.mkdir()
+        try:
+            work(folder, turns)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
 
-    threading.Thread(target=beside, daemon=True).start()
-    base.ready.wait()
-    CONTENDERS[name](folders[1], own)
+    for one in loops:
+        threading.Thread(target=loop, args=one, daemon=True).start()
+        one[0].ready.wait()
+    signal.pause()  # who has the last turn ends the process
 
 
-def in_processes(name: str, options: argparse.Namespace) -> Paired:
-    """What rank 0 tells, in a folder outside of the repository: a run keeps the code of its project, and a user's is not ours."""
+def in_processes(name: str, options: argparse.Namespace, *, is_first: bool) -> Paired:
+    """What rank 0 tells of a round."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = str(found.getsockname()[1])
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(Path(__file__).with_name("paired_ratios.py"), folder)
-        script = shutil.copy(__file__, folder)
-        command = [sys.executable, script, "--contender", name]
-        command += ["--epochs", str(options.epochs)]
-        known = {**os.environ, "WORLD_SIZE": str(options.processes), "MASTER_ADDR": "127.0.0.1"}
-        known["MASTER_PORT"] = port
-        ranks = [
-            subprocess.Popen(
-                command, cwd=folder, env={**known, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-            for rank in range(options.processes)
-        ]  # fmt: skip
+    reading, writing = os.pipe()
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:
+        shared = {"WORLD_SIZE": str(options.processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        ranks = []
+        for rank in range(options.processes):
+            if pid := os.fork():
+                ranks.append(pid)
+                continue
+            try:
+                os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
+                os.chdir(folder)
+                os.dup2(writing if rank == 0 else os.open(os.devnull, os.O_WRONLY), 1)
+                os.dup2(errors.fileno(), 2)
+                for end in (reading, writing):
+                    os.close(end)
+                contend(name, options.epochs, is_first=is_first)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        os.close(writing)
         try:
-            told, said = ranks[0].communicate()
+            with open(reading) as told:
+                line = told.readline()
         finally:
-            for rank in ranks:
-                rank.kill()
-                rank.communicate()
-    if not told:
-        raise SystemExit(f"{name} told nothing:\n{said[-2000:]}")
-    base, own = json.loads(told)
+            for pid in ranks:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        errors.seek(0)
+        if not line:
+            raise SystemExit(f"{name} told nothing:\n{errors.read().decode()[-2000:]}")
+    base, own = json.loads(line)
     return base, own
 
 

@@ -7,8 +7,10 @@ made `--slowdown` slower, is called slower.
 Real: pairs of benchmarks of the same operators, one after the other, nothing changed; and one in which one operator really takes
 `--slowdown` longer (it waits, in the worker, after each call).
 
-    python benchmarks/diff_quality.py [--operators 500] [--repetitions 200] [--real 3] [--budget-s 120] [--clock wall|cpu] [--keep DIR]
+    python benchmarks/diff_quality.py [--turns] [--operators 500] [--repetitions 200] [--real 3] [--budget-s 120] [--clock wall|cpu] [--keep DIR]
 
+`--turns` asks the same of benchmarks that are measured in turns (`luxmeter bench --against`). A simulated pair is then made of rounds that
+real pairs had, all operators of a round together, drawn without repetition; which side was A is drawn for each round.
 With `--keep` real benchmarks are kept in the folder and used again: `--real 0` takes what is there. Without options a small sample.
 On a machine with other work on it `--clock cpu` measures by the thread's own time, which does not count the time that others had the
 processor; then operators are measured by the same timer, in a process for each benchmark, but not by `lux.bench`.
@@ -33,8 +35,10 @@ import torch.nn.functional as F
 
 import luxmeter as lux
 from luxmeter.isolate import Pool
-from luxmeter.operators import BenchResult, diff_benchmarks, load_benchmark, measure
+from luxmeter.operators import BenchResult, bench_against, diff_benchmarks, load_benchmark, measure
+from luxmeter.operators.diff import BenchDiff
 from luxmeter.operators.inputs import make_call
+from luxmeter.operators.options import BenchSettings
 from luxmeter.operators.results import Row
 from luxmeter.stats import Floats
 
@@ -210,6 +214,79 @@ def simulate(
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """Of real pairs measured in turns: the operators that all have, and of each round the turns of every one of them, A's and B's."""
+
+    rows: list[Row]
+    rounds: list[list[tuple[tuple[float, ...], tuple[float, ...]]]]
+    of_a_pair: int
+
+    @classmethod
+    def of(cls, pairs: list[tuple[BenchResult, BenchResult]]) -> Rounds:
+        """From one or more."""
+        counts = [max(len(row.turns_s) for row in a) for a, _ in pairs]
+        whole = [
+            i for i, same in enumerate(zip(*(zip(a, b, strict=True) for a, b in pairs), strict=True))
+            if all(len(x.turns_s) == len(y.turns_s) == n for (x, y), n in zip(same, counts, strict=True))
+        ]  # fmt: skip
+        rounds = [
+            [(a.rows[i].turns_s[k], b.rows[i].turns_s[k]) for i in whole]
+            for (a, b), n in zip(pairs, counts, strict=True)
+            for k in range(n)
+        ]
+        return cls([pairs[0][0].rows[i] for i in whole], rounds, min(counts))
+
+    def pair(self, chosen: np.ndarray[Any, Any], rng: np.random.Generator) -> tuple[list[Row], list[Row]]:
+        """The chosen operators on two sides between which nothing changed."""
+        drawn = rng.choice(len(self.rounds), self.of_a_pair, replace=False)
+        swapped = rng.integers(0, 2, self.of_a_pair)
+        sides: list[list[Row]] = [[], []]
+        for place, i in enumerate(chosen.tolist()):
+            turns = [
+                self.rounds[k][i][::-1] if s else self.rounds[k][i]
+                for k, s in zip(drawn, swapped, strict=True)
+            ]
+            for number, rows in enumerate(sides):
+                taken = tuple(one[number] for one in turns)
+                rows.append(replace(self.rows[i], op=f"op{place}", turns_s=taken))
+        return sides[0], sides[1]
+
+
+def simulate_turns(
+    noise: Rounds, *, operators: int, repetitions: int, slowdown: float, seed: int = 0
+) -> dict[str, Any]:
+    """`simulate` for pairs that were measured in turns."""
+    rng = np.random.default_rng(seed)
+    operators = min(operators, len(noise.rows))
+    alarms, found, covered, wrong = [], 0, 0, []
+    for _ in range(repetitions):
+        chosen = rng.choice(len(noise.rows), operators, replace=False)
+        a, b = noise.pair(chosen, rng)
+        same = _compared_in_turns(a, b)
+        alarms.append(len(same.of("slower")) + len(same.of("faster")))
+        verdict = same.verdict
+        covered += verdict is not None and verdict.low <= 0 <= verdict.high
+        slowed = int(rng.integers(operators))
+        slow = tuple(tuple(t * (1 + slowdown) for t in turns) for turns in b[slowed].turns_s)
+        b[slowed] = replace(b[slowed], turns_s=slow)
+        called = _compared_in_turns(a, b)
+        slower = {c.op for c in called.of("slower")}
+        found += f"op{slowed}" in slower
+        wrong.append(len(slower - {f"op{slowed}"}) + len(called.of("faster")))
+    return {
+        "operators": operators, "rounds": noise.of_a_pair, "of_real_rounds": len(noise.rounds), "repetitions": repetitions,
+        "with_alarm": float(np.mean(np.array(alarms) > 0)), "alarms_per_operator": float(np.mean(alarms) / operators),
+        "power": found / repetitions, "false_of_called_beside_a_true_one": float(np.mean([w / (w + 1) for w in wrong])),
+        "verdict_has_zero": covered / repetitions,
+    }  # fmt: skip
+
+
+def _compared_in_turns(a: list[Row], b: list[Row]) -> BenchDiff:
+    one, two = (BenchResult(tuple(rows), noise_floor=None, together="simulated") for rows in (a, b))
+    return diff_benchmarks(one, two, smallest=SMALLEST, share_of_errors=STATED)
+
+
 # -- real
 
 
@@ -260,6 +337,15 @@ def measured(
         return load_benchmark(out)
 
 
+def measured_in_turns(
+    ops: lux.Operators, *, budget_s: float, slower: float = 0.0
+) -> tuple[BenchResult, BenchResult]:
+    """Two real benchmarks in turns; with `slower`, one operator of the second takes so much longer."""
+    os.chdir(Path(__file__).parent)  # where workers find what they import first
+    sides: list[BenchSettings] = [{"env": {"SLOWED_BY": str(by)}} for by in (0.0, slower)]
+    return bench_against(ops, sides[1], **sides[0], setup="slowed_eager", budget_s=budget_s, quiet=True)
+
+
 def session(file: str, out: str, budget_s: str, again: str) -> None:
     """All operators of a file by the thread's own clock; or some of them again, into the same file."""
     ops, target = list(lux.load_operators(file)), Path(out)
@@ -291,11 +377,12 @@ def real_pairs(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]
     ops = operators(options.operators)
     found = []
     for number in range(options.real):
-        pair = []
-        for _ in range(2):
-            result = measured(ops, options, budget_s=options.budget_s)
+        if options.turns:
+            pair = list(measured_in_turns(ops, budget_s=options.budget_s))
+        else:
+            pair = [measured(ops, options, budget_s=options.budget_s) for _ in range(2)]
+        for result in pair:
             result.to_json(folder / f"real-{len(list(folder.glob('real-*.json'))):03d}.json")
-            pair.append(result)
         found.append(compared(pair[0], pair[1]))
         print(f"real pair {number + 1} of {options.real}: {found[-1]}", flush=True)
     return found
@@ -307,7 +394,7 @@ def compared(a: BenchResult, b: BenchResult) -> dict[str, Any]:
     w = called.wander
     return {
         "operators": len(a), "slower": len(called.of("slower")), "faster": len(called.of("faster")),
-        "same": len(called.of("same")), "unclear": len(called.of("unclear")), "wander": round(w.each, 4),
+        "same": len(called.of("same")), "unclear": len(called.of("unclear")), "wander": round(w.each, 4), "rounds": called.rounds,
         "verdict": called.verdict.sentence if called.verdict else "",
     }  # fmt: skip
 
@@ -317,13 +404,16 @@ def real_slowdown(options: argparse.Namespace) -> dict[str, Any]:
     every = operators(500)
     mine = [c for c in every if c.op == SLOWED and c.size_bytes > 40_000][:1]
     ops = lux.Operators([*mine, *(c for c in every if c.op != SLOWED)][: options.slowed_operators])
-    a, b = (
-        measured(ops, options, budget_s=options.budget_s / 4, slower=by) for by in (0.0, options.slowdown)
-    )
+    if options.turns:
+        a, b = measured_in_turns(ops, budget_s=options.budget_s, slower=options.slowdown)
+    else:
+        a, b = (
+            measured(ops, options, budget_s=options.budget_s / 4, slower=by) for by in (0.0, options.slowdown)
+        )
     called = diff_benchmarks(a, b, smallest=SMALLEST, share_of_errors=STATED)
     found = [(c.op, f"{c.relative:+.1%}", c.why) for c in called.of("slower")]
     return {"operators": len(ops), "injected": SLOWED, "slower": found, "faster": len(called.of("faster")),
-            "wander": round(called.wander.each, 4)}  # fmt: skip
+            "wander": round(called.wander.each, 4), "rounds": called.rounds}  # fmt: skip
 
 
 def main() -> None:
@@ -338,6 +428,7 @@ def main() -> None:
     parser.add_argument("--real", type=int, default=1, help="pairs of real benchmarks")
     parser.add_argument("--budget-s", type=float, default=20.0, help="of a real benchmark")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--turns", action="store_true", help="measured in turns, not one after the other")
     parser.add_argument("--slowdown", type=float, default=0.05)
     parser.add_argument(
         "--slowed-operators", type=int, default=40, help="in the real run with a slowdown; 0 leaves it out"
@@ -347,7 +438,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} threads", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = options.keep or Path(scratch)
+        folder = (options.keep or Path(scratch)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         report: dict[str, Any] = {"real": real_pairs(options, folder)}
         kept = [load_benchmark(path) for path in sorted(folder.glob("real-*.json"))]
@@ -356,12 +447,12 @@ def main() -> None:
     if options.slowed_operators:
         report["real_slowdown"] = real_slowdown(options)
     if options.repetitions:
-        report["simulated"] = simulate(
-            Noise.of(kept),
-            operators=options.operators,
-            repetitions=options.repetitions,
-            slowdown=options.slowdown,
-        )
+        asked = {name: getattr(options, name) for name in ("operators", "repetitions", "slowdown")}
+        if options.turns:
+            pairs = list(zip(kept[::2], kept[1::2], strict=True))
+            report["simulated"] = simulate_turns(Rounds.of(pairs), **asked)
+        else:
+            report["simulated"] = simulate(Noise.of(kept), **asked)
     print(json.dumps(report, indent=1))
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))

@@ -85,11 +85,16 @@ def report(title: str, times: dict[str, list[Paired]], *, steps: int, goal: floa
     print(f"{title}: medians, and the interval of the paired ratio")
     rows, width = {}, max(map(len, times))
     for name, taken in times.items():
-        ratio = median_interval(
-            [median(o / b for b, o in zip(base, own, strict=True)) for base, own in taken]
-        )
+        rounds = [median(o / b for b, o in zip(base, own, strict=True)) for base, own in taken]
+        ratio = median_interval(rounds)
         step_us = median(turn for _, own in taken for turn in own) / steps * 1e6
-        rows[name] = {"step_us": step_us, "ratio": ratio.estimate, "low": ratio.low, "high": ratio.high}
+        rows[name] = {
+            "step_us": step_us,
+            "ratio": ratio.estimate,
+            "low": ratio.low,
+            "high": ratio.high,
+            "rounds": rounds,
+        }
         said = f"{ratio.estimate:.3f}x of bare (95 %: {ratio.low:.3f} to {ratio.high:.3f})"
         print(f"  {name:{width}} {step_us:8.1f} us a step   {said}")
     is_met = "luxmeter" not in rows or rows["luxmeter"]["high"] <= goal

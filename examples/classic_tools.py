@@ -36,5 +36,5 @@ with tempfile.TemporaryDirectory() as folder:
     print("done")
     stop_hook_torch_net()
     lines = Path(folder, "performance.log").read_text().splitlines()
-    assert sum(line.startswith("torch.reshape cost_time:") for line in lines) == 3
-    assert lines[-1] == "done"
+    assert sum("INFO: torch.reshape cost_time:" in line for line in lines) == 3
+    assert lines[-1].endswith("INFO: done")

@@ -50,6 +50,15 @@ def hang(*, hold_gil: bool = False) -> None:
         time.sleep(0.01)
 
 
+def beat(for_s: float) -> str:
+    """Says that it goes on, for so long."""
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        os.write(2, b"still here\n")
+        time.sleep(0.01)
+    return "done"
+
+
 def chatter(size_bytes: int) -> str:
     for _ in range(size_bytes // 1000):
         os.write(1, b"x" * 999 + b"\n")

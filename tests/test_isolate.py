@@ -73,6 +73,17 @@ def test_a_hang_is_ended_and_says_where(pool: Pool, hold_gil: bool) -> None:
     assert pool.run(f"{WORK}:add", {"a": 1, "b": 1}).value == 2
 
 
+def test_work_that_says_that_it_goes_on_has_its_time_anew(pool: Pool) -> None:
+    """A long piece of work on a busy machine is none that hangs."""
+
+    def beat(alive: str) -> list[str]:
+        found = pool.map(f"{WORK}:beat", [{"for_s": 2.5}], timeout_s=1.2, alive=alive)
+        return [outcome.reason or str(outcome.value) for _, outcome in found]
+
+    assert beat("still here") == ["done"]
+    assert beat("something else") == ["no result within 1.2 s"]
+
+
 def test_all_that_a_worker_started_ends_with_it(pool: Pool, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     outcome = pool.run(f"{WORK}:start_child", {"pid_file": str(pid_file)}, timeout_s=1)

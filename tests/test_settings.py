@@ -7,11 +7,14 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import luxmeter as lux
 from luxmeter.errors import MissingNameError, StoreError, UsageError
+from luxmeter.files import write_json
 from luxmeter.settings import environment_name, globs
 from luxmeter.store import Lab
+from luxmeter.view.cli import build_app
 
 
 @pytest.fixture
@@ -97,3 +100,54 @@ def test_two_writers_lose_nothing() -> None:
         for path in globs.glob_fn.parent.iterdir()
         if path.name.startswith(".settings.json.") and path.suffix != ".lock"
     ]
+
+
+def test_set_as_in_a_dictionary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the lab where there is one, else for all of them."""
+    lux.globs["a"] = 4
+    assert lux.globs.scope("global") == {"a": 4}
+    Lab.open(Path.cwd() / ".luxmeter")
+    lux.globs["a"] = 5
+    assert (
+        lux.globs["a"] == 5 and lux.globs.scope("local") == {"a": 5} and lux.globs.scope("global") == {"a": 4}
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("store.url", "postgresql://lux:s3cret@far.example/db"), ("mindspore.python", "/tmp/planted/python")],
+)
+def test_what_a_lab_names_outside_of_it_holds_once_it_is_trusted(lab: Lab, name: str, value: str) -> None:
+    """The settings came with the lab: a host is not called, a program not started, before the user said so."""
+    write_json(lab.folder / "settings.json", {name: value, "batch": 64})
+    for read in (lambda: globs[name], lambda: globs.of_lab(name, lab.folder)):
+        with pytest.raises(UsageError, match="lab-not-trusted") as caught:
+            read()
+        assert name in str(caught.value) and "s3cret" not in str(caught.value)
+    assert globs["batch"] == 64
+    run = CliRunner()
+    if name == "store.url":
+        refused = run.invoke(build_app(), ["runs"])
+        assert isinstance(refused.exception, UsageError) and refused.exception.slug == "lab-not-trusted"
+    trusted = run.invoke(build_app(), ["config", "--trust"])
+    assert (
+        trusted.exit_code == 0 and f"trusted: {name} = " in trusted.stdout and "s3cret" not in trusted.stdout
+    )
+    assert globs[name] == globs.of_lab(name, lab.folder) == value
+    write_json(lab.folder / "settings.json", {name: f"{value}x"})  # trust is of the value, not of the name
+    with pytest.raises(UsageError, match="lab-not-trusted"):
+        globs[name]
+    globs.update("local", name, f"{value}y")  # set by the user's own hand
+    assert globs[name] == f"{value}y"
+    write_json(lab.folder / "settings.json", {})
+    assert "nothing outside" in run.invoke(build_app(), ["config", "--trust"]).stdout
+    assert globs[name] is None
+
+
+def test_settings_that_are_no_variables_are_named(lab: Lab) -> None:
+    for text in ("[1]", "3", "{broken", '"a"', "\udcff".encode(errors="surrogateescape")):
+        (lab.folder / "settings.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(StoreError, match=r"settings\.json is not readable"):
+            globs["core"]
+        with pytest.raises(StoreError, match="file-damaged"):
+            globs.of_lab("store.lost_after_s", lab.folder)

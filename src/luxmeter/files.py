@@ -8,12 +8,15 @@ import json
 import math
 import os
 import secrets
+import zlib
 from pathlib import Path
 from typing import Any
 
 from luxmeter.described import TYPE, Described, DescribedMapping, leaf, type_of, with_type
-from luxmeter.errors import StoreError
+from luxmeter.errors import StoreError, UsageError
 
+_SUM = "$sum"  # CRC-32 of all the rest
+MOST_JSON_BYTES = 256 << 20  # of one file: what is larger was not written by us, and would fill the memory
 DEEPEST = 200  # nesting of JSON: what is deeper overflows the stack of whoever walks through it
 
 
@@ -33,6 +36,22 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def write_named(path: Path, data: bytes) -> None:
+    """As `write_file`, a file that a user named: what hinders it is told."""
+    if not path.absolute().parent.is_dir():
+        raise UsageError(
+            "no-such-folder",
+            f"{path} cannot be written: there is no folder {path.parent}.",
+            "Make the folder first.",
+        )
+    try:
+        write_file(path, data)
+    except OSError as error:
+        raise UsageError(
+            "file-unwritable", f"{path} cannot be written: {error.strerror}.", "Give another place for it."
+        ) from error
 
 
 def sha256_of(path: Path) -> str:
@@ -59,9 +78,17 @@ def make_below(root: Path, folder: Path) -> None:
         place.mkdir(exist_ok=True)
 
 
-def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
-    """Write `value` as readable JSON that `read_json` gives back with its types."""
-    write_file(path, json_text(value).encode(), durable=durable)
+def write_json(path: Path, value: Any, *, durable: bool = False, summed: bool = False) -> None:
+    """Write `value` as readable JSON that `read_json` gives back with its types.
+
+    `summed`, for a mapping: with a checksum that `read_json` looks at. Not for what people change by hand.
+    """
+    if summed:
+        plain = to_json(value)
+        text = json.dumps({**plain, _SUM: _sum_of(plain)}, indent=1, allow_nan=False) + "\n"
+    else:
+        text = json_text(value)
+    write_file(path, text.encode(), durable=durable)
 
 
 def json_text(value: Any, *, indent: int | None = 1) -> str:
@@ -75,7 +102,14 @@ def json_text(value: Any, *, indent: int | None = 1) -> str:
 def read_json(path: Path, default: Any = None) -> Any:
     """What `write_json` wrote; `default` if there is no such file. Whatever else lies there is `file-damaged`."""
     try:
-        return from_json(json.loads(path.read_bytes().decode("utf-8")))
+        with open(path, "rb") as file:
+            data = file.read(MOST_JSON_BYTES + 1)
+        if len(data) > MOST_JSON_BYTES:
+            raise ValueError(f"it has more than {MOST_JSON_BYTES >> 20} MiB")
+        plain = json.loads(data.decode("utf-8"))
+        if isinstance(plain, dict) and _SUM in plain and plain.pop(_SUM) != _sum_of(plain):
+            raise ValueError("it does not hold what was written")
+        return from_json(plain)
     except (FileNotFoundError, NotADirectoryError):
         return default
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -84,6 +118,10 @@ def read_json(path: Path, default: Any = None) -> Any:
             f"{path} is not readable: {error}.",
             "Restore it from a copy, or move its run's folder away: the other runs are not touched.",
         ) from error
+
+
+def _sum_of(plain: Any) -> str:
+    return f"{zlib.crc32(json.dumps(plain, sort_keys=True).encode()):08x}"
 
 
 def to_json(value: Any, depth: int = 0) -> Any:

@@ -90,9 +90,11 @@ class Pool:
         return next(iter(self.map(work, [args or {}], timeout_s=timeout_s)))[1]
 
     def map(
-        self, work: Work, items: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None
-    ) -> Iterator[tuple[int, Outcome]]:
+        self, work: Work, items: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None, alive: str = ""
+    ) -> Iterator[tuple[int, Outcome]]:  # fmt: skip
         """Do the work for each item's arguments; (number of the item, outcome) as they end.
+
+        Work that writes `alive` to its standard error from time to time has `timeout_s` anew from then on.
 
         Left early (Ctrl-C, break), the workers that are still busy are ended; the others stay warm.
         """
@@ -116,7 +118,7 @@ class Pool:
                         continue
                     worker = self._take()
                     self._busy.append(worker)
-                    worker.begin(number, frame, timeout_s)
+                    worker.begin(number, frame, timeout_s, alive)
                 if not self._busy:
                     return
                 for worker, outcome in _wait(self._busy):
@@ -224,15 +226,18 @@ class _Worker:
         self._received = bytearray()
         self._printed: deque[bytes] = deque()
         self._began = 0.0
+        self._timeout_s: float | None = None
         self._deadline: float | None = None
+        self._alive = b""
         self._open = True
 
-    def begin(self, number: int, frame: bytes, timeout_s: float | None) -> None:
+    def begin(self, number: int, frame: bytes, timeout_s: float | None, alive: str = "") -> None:
         self.number = number
         self._unsent = frame
         self._received.clear()
         self._printed.clear()
         self._began = time.monotonic()
+        self._timeout_s, self._alive = timeout_s, alive.encode()
         self._deadline = None if timeout_s is None else self._began + timeout_s
 
     def watch(self, selector: selectors.BaseSelector) -> None:
@@ -254,9 +259,8 @@ class _Worker:
         with contextlib.suppress(OSError, AttributeError):
             self.process.send_signal(signal.SIGUSR1)
             self._drain(0.3)
-        given = self._deadline - self._began
         return Outcome(
-            "timeout", reason=f"no result within {given:g} s", output=self._output(), taken_s=taken
+            "timeout", reason=f"no result within {self._timeout_s:g} s", output=self._output(), taken_s=taken
         )
 
     def kill(self) -> None:
@@ -339,6 +343,8 @@ class _Worker:
         except BlockingIOError:
             return False
         self._printed.append(data)
+        if self._alive and self._alive in data and self._timeout_s is not None:
+            self._deadline = time.monotonic() + self._timeout_s
         while sum(map(len, self._printed)) - len(self._printed[0]) > _TAIL_BYTES:
             self._printed.popleft()
         return not data

@@ -164,8 +164,19 @@ def checked_options(options: type[T], given: Mapping[str, Any], *, who: str, unk
                 f"{who} has no option {name!r}.",
                 suggestion(name, known) or f"It knows {', '.join(known)}.",
             )
-        wrong, read = known[name].wrong(value), known[name].read
-        if wrong:
-            raise UsageError(bad, f"{who} cannot use {name}={value!r}.", wrong)
-        values[name] = value if read is None else read(value)
+        values[name] = _read(known[name], value, who, bad)
     return options(**values)
+
+
+def read_fields(made: Any, *, who: str, bad: str) -> None:
+    """For `__post_init__`: each field that is not its default is read and checked, however the options are made."""
+    for name, one in declared(type(made)).items():
+        value = getattr(made, name)
+        if value != one.default:
+            object.__setattr__(made, name, _read(one, value, who, bad))
+
+
+def _read(known: Option, value: Any, who: str, bad: str) -> Any:
+    if wrong := known.wrong(value):
+        raise UsageError(bad, f"{who} cannot use {known.name}={value!r}.", wrong)
+    return value if known.read is None else known.read(value)

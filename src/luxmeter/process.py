@@ -25,17 +25,20 @@ class Process:
     machine: str  # boot id and process namespace: process numbers mean something only within
     pid: int
     started: float
+    ticks: int = 0  # the same by the system's own count, which no step of a clock changes; 0: not known
 
     @staticmethod
     def here() -> Process:
         """This process."""
         pid = os.getpid()
-        return Process(socket.gethostname(), _machine(), pid, psutil.Process(pid).create_time())
+        return Process(socket.gethostname(), _machine(), pid, psutil.Process(pid).create_time(), _ticks(pid))
 
     @staticmethod
     def of(record: dict[str, Any]) -> Process:
         """From the `process` part of a run's identity."""
-        return Process(record["host"], record["machine"], record["pid"], record["started"])
+        return Process(
+            record["host"], record["machine"], record["pid"], record["started"], record.get("ticks", 0)
+        )
 
     @property
     def boot(self) -> str:
@@ -52,9 +55,22 @@ class Process:
         try:
             found = psutil.Process(self.pid)
             # A process number is used again after a while; its time of start is not.
-            return abs(found.create_time() - self.started) < 1.0 and found.status() != psutil.STATUS_ZOMBIE
+            same = (
+                _ticks(self.pid) == self.ticks
+                if self.ticks
+                else abs(found.create_time() - self.started) < 1.0
+            )
+            return same and found.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
+
+
+def _ticks(pid: int) -> int:
+    """When a process was started, counted from the start of the system."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 @functools.lru_cache(maxsize=1)

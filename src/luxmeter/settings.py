@@ -1,26 +1,30 @@
 """Variables of the user (global) and of a lab (local), and where the lab is.
 
 Local wins over global, an environment variable `LUXMETER_<NAME>` over both. Values keep their type.
+A lab may come from elsewhere: what its settings name outside of it holds once the user trusts these very values.
 Each scope is one JSON file, replaced as a whole under a lock, so that two writers lose nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from luxmeter.errors import MissingNameError, UsageError, suggestion
-from luxmeter.files import read_json, write_json
+from luxmeter.errors import MissingNameError, StoreError, UsageError, suggestion
+from luxmeter.files import json_text, read_json, write_json
 from luxmeter.literal import parse, show
 
 LAB_FOLDER = ".luxmeter"
 LAB_FILE = "lab.json"
 SETTINGS_FILE = "settings.json"
+TRUSTED_FILE = "trusted.json"  # the user's: lab -> name -> digest of the value that is trusted
 SCOPES = ("global", "local")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/\s]*(?=@)|(?<=[?&]password=)[^&\s]*")
@@ -38,8 +42,12 @@ KNOWN: dict[str, tuple[Any, str]] = {
         None,
         "libraries whose operators may be replayed beside aten's; of the user's own settings alone",
     ),
-    "mindspore.python": (None, "the Python that has MindSpore and torch; None: .venv-mindspore, or this one"),
+    "mindspore.python": (
+        None,
+        "the Python that has MindSpore and torch; None: the one of make mindspore, or this one",
+    ),
 }
+_REACHING = ("store.url", "mindspore.python")  # a host that is called, a program that is started
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ def find_lab(start: Path | None = None) -> LabFolder:
     for folder in (here, *here.parents):
         if (folder / LAB_FOLDER / LAB_FILE).is_file():
             return LabFolder(folder / LAB_FOLDER, f"found walking up from {here}", True)
-    setting = read_json(_global_file(), {}).get("home")
+    setting = _values(_global_file()).get("home")
     if setting:
         return _lab_at(Path(str(setting)).expanduser(), "global setting home")
     return _lab_at(Path.home() / LAB_FOLDER, "default place")
@@ -79,6 +87,50 @@ def _global_file() -> Path:
     return (Path(config) if config else Path.home() / ".config") / "luxmeter" / SETTINGS_FILE
 
 
+def _trust_file() -> Path:
+    return _global_file().with_name(TRUSTED_FILE)
+
+
+def _values(file: Path) -> dict[str, Any]:
+    """The variables in a file; none if it is not there."""
+    values = read_json(file, {})
+    if not isinstance(values, dict):
+        raise StoreError(
+            "file-damaged",
+            f"{file} is not readable: it holds {type(values).__name__} where variables with names should be.",
+            "Restore it from a copy, or remove it: its variables are then not set.",
+        )
+    return dict(values)
+
+
+@contextlib.contextmanager
+def _changing(file: Path) -> Iterator[None]:
+    """Nobody else changes the file meanwhile."""
+    from filelock import FileLock
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_name(f".{file.name}.lock")):
+        yield
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json_text(value).encode()).hexdigest()
+
+
+def _trusted(lab: Path, name: str, value: Any) -> Any:
+    """A value out of a lab's settings, if it reaches no farther than the lab or the user trusts it."""
+    if name in _REACHING and value:
+        known = _values(_trust_file()).get(str(lab.resolve()))
+        if not isinstance(known, dict) or known.get(name) != _digest(value):
+            raise UsageError(
+                "lab-not-trusted",
+                f"The lab {lab} sets {name} to {without_password(show(value))}, which reaches outside of the lab.",
+                "If you trust that: luxmeter config --trust, in its folder. If not, remove it: luxmeter config --local -u "
+                + name,
+            )
+    return value
+
+
 class Settings(Mapping[str, Any]):
     """The variables as one mapping: `globs["datasets"]`. Files are read anew each time: they are small and shared."""
 
@@ -94,16 +146,17 @@ class Settings(Mapping[str, Any]):
 
     def scope(self, scope: str) -> dict[str, Any]:
         """The variables of one scope."""
-        return dict(read_json(self._file(scope), {}))
+        return _values(self._file(scope))
 
     def __getitem__(self, name: str) -> Any:
         from_environment = os.environ.get(environment_name(name))
         if from_environment is not None:
             return parse(from_environment)
-        for scope in ("local", "global"):
-            values = self.scope(scope)
+        lab = find_lab().folder
+        for file in (lab / SETTINGS_FILE, self.glob_fn):
+            values = _values(file)
             if name in values:
-                return values[name]
+                return values[name] if file == self.glob_fn else _trusted(lab, name, values[name])
         if name in KNOWN:
             return KNOWN[name][0]
         raise MissingNameError(
@@ -117,11 +170,10 @@ class Settings(Mapping[str, Any]):
         from_environment = os.environ.get(environment_name(name))
         if from_environment is not None:
             return parse(from_environment)
-        for file in (lab_folder / SETTINGS_FILE, self.glob_fn):
-            values = read_json(file, {})
-            if name in values:
-                return values[name]
-        return KNOWN[name][0]
+        values = _values(lab_folder / SETTINGS_FILE)
+        if name in values:
+            return _trusted(lab_folder, name, values[name])
+        return _values(self.glob_fn).get(name, KNOWN[name][0])
 
     def of_user(self, name: str) -> Any:
         """A known variable by the user's own word: environment or global. A lab's settings may come from elsewhere."""
@@ -154,6 +206,27 @@ class Settings(Mapping[str, Any]):
                 "Use letters, digits, '_', '-' and '.', beginning with a letter.",
             )
         self._change(scope, {name: value}, ())
+        if scope == "local":  # what users set themselves they trust
+            self.trust((name,))
+
+    def trust(self, names: Iterable[str] = _REACHING) -> dict[str, Any]:
+        """From now on what this lab's settings name outside of it holds, until it is changed; returns what that is."""
+        lab = find_lab().folder
+        values = _values(lab / SETTINGS_FILE)
+        found = {name: values[name] for name in names if name in _REACHING and values.get(name)}
+        if found:
+            file = _trust_file()
+            with _changing(file):
+                known = _values(file)
+                of_lab = known.get(str(lab.resolve()))
+                digests = {name: _digest(value) for name, value in found.items()}
+                known[str(lab.resolve())] = {**(of_lab if isinstance(of_lab, dict) else {}), **digests}
+                write_json(file, known, durable=True)
+        return found
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set `name` in the lab, or for all labs where there is none."""
+        self.update("local" if find_lab().exists else "global", name, value)
 
     def remove(self, scope: str, name: str) -> None:
         """Remove `name` from "global" or "local"."""
@@ -182,8 +255,6 @@ class Settings(Mapping[str, Any]):
         return self.glob_fn if scope == "global" else self.local_fn
 
     def _change(self, scope: str, put: dict[str, Any], drop: tuple[str, ...]) -> None:
-        from filelock import FileLock
-
         file = self._file(scope)
         if scope == "local" and not find_lab().exists:
             raise UsageError(
@@ -191,9 +262,8 @@ class Settings(Mapping[str, Any]):
                 f"There is no lab here to keep a local setting in (looked up from {Path.cwd()}).",
                 "Make one with: luxmeter init",
             )
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(file.with_name(f".{file.name}.lock")):
-            values = {**read_json(file, {}), **put}
+        with _changing(file):
+            values = {**_values(file), **put}
             for name in drop:
                 values.pop(name, None)
             write_json(file, values, durable=True)

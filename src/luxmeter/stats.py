@@ -10,15 +10,19 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from luxmeter.errors import UsageError
+from luxmeter.late import late
 
-Floats: TypeAlias = NDArray[np.float64]
-Values: TypeAlias = Sequence[float] | NDArray[np.floating] | NDArray[np.integer]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+else:
+    np = late("numpy")
+
+Floats: TypeAlias = "NDArray[np.float64]"
+Values: TypeAlias = "Sequence[float] | NDArray[np.floating] | NDArray[np.integer]"
 
 # Pairwise differences are n * m numbers; past this many values a side they are thinned to evenly spaced quantiles.
 _MOST_PAIRED = 250
@@ -93,7 +97,7 @@ def series_interval(values: Values, *, confidence: float = 0.95, batches: int = 
 def bootstrap_interval(
     values: Values,
     *,
-    statistic: Callable[..., NDArray[np.float64]] = np.median,
+    statistic: Callable[..., NDArray[np.float64]] | None = None,
     confidence: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
@@ -102,6 +106,7 @@ def bootstrap_interval(
     from scipy.stats import bootstrap
 
     x = floats(values)
+    statistic = statistic or np.median
     estimate = float(statistic(x, axis=-1))
     if len(x) == 1 or x.min() == x.max():
         return Interval(estimate, estimate, estimate, 0.0 if len(x) == 1 else confidence)

@@ -102,6 +102,41 @@ class TestCompile:
         assert backend.graphs == 1
 
     @CORES
+    @pytest.mark.parametrize("first", ["bare", "traced"])
+    def test_a_module_compiled_in_place(self, core: str, backend: Backend, first: str):
+        net = Net()
+        expected = bits(net(X))
+        net.compile(backend=backend, fullgraph=True)
+        if first == "bare":
+            net(X)
+        for _ in range(2):
+            with unchanged(), Seen(core) as seen:
+                results = [net(X), net(X)]
+            assert bits(results) == [expected] * 2
+            assert seen.counts() == {f"torch.compile({__name__}.Net)": 2}
+            assert bits(net(X)) == expected
+        assert backend.graphs == 1
+
+    @CORES
+    def test_compile_in_place_inside_the_trace(self, core: str, backend: Backend):
+        net = Net()
+        with Seen(core) as seen:
+            net.compile(backend=backend, fullgraph=True)
+            results = [net(X), net(X)]
+        assert seen.counts()[f"torch.compile({__name__}.Net)"] == 2
+        assert bits(net(X)) == bits(results[0]) and backend.graphs == 1
+
+    @CORES
+    def test_in_place_of_a_module_that_dynamo_skips(self, core: str, backend: Backend):
+        """The forward of torch's own modules is never compiled so; nor is what records the calls inside it."""
+        net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        net.compile(backend=backend)
+        with warnings.catch_warnings(), Seen(core) as seen:
+            warnings.simplefilter("error")
+            net(X)
+        assert seen.counts() == {"torch.compile(torch.nn.Sequential)": 1} and not backend.graphs
+
+    @CORES
     def test_a_compiled_function_at_module_level(self, core: str):
         expected = bits(compiled_early(X, W))
         with unchanged(), Seen(core) as seen:

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+import luxmeter as lux
 from luxmeter import BaseParams, Params
 from luxmeter.errors import UsageError
 from luxmeter.experiment.params.schedules import (
@@ -134,3 +135,11 @@ def test_schedules_are_values() -> None:
         torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0), CosSchedule(1, 0, 0, 10)
     )
     assert scheduler.get_last_lr() == [2.0]
+
+
+def test_schedules_by_the_names_of_thexp() -> None:
+    S = lux.Params().SCHE
+    assert S.PeriodHalfCos is S.HalfPeriodCos
+    line, triangle = S.PeriodLinear(0, 1, 0, 10), S.PeriodTriangle(0, 1, 0, 10)
+    assert [line(at) for at in (0, 5, 10, 15)] == [0, 0.5, 0, 0.5]
+    assert [triangle(at) for at in (0, 2.5, 5, 7.5, 10)] == [0, 0.5, 1, 0.5, 0]

@@ -124,7 +124,7 @@ def test_the_plan_stays_inside_the_new_folder(lab: Lab, tmp_path: Path) -> None:
     run = make_run(lab, code={"sub/train.py": "1"}, root=root, argv=("sub/train.py", "--lr", "1"))
     with code_of(run) as place:
         assert place.name == "project" and (place / "sub" / "train.py").read_text() == "1"
-        plan = make_plan(run, _startable(run), place)
+        plan = make_plan(run, _startable(run, trust=False), place)
         assert (plan.script, plan.cwd, plan.argv) == (str(place / "sub/train.py"), place, ("--lr", "1"))
         assert _command(plan, run, place, "py") == ["py", str(place / "sub/train.py"), "--lr", "1"]
     assert not place.parent.exists()
@@ -135,7 +135,7 @@ def test_what_cannot_be_started(lab: Lab, tmp_path: Path) -> None:
         pass
     bare = lab.find(writer.id)
     with pytest.raises(StoreError, match="not-startable"):
-        _startable(bare)
+        _startable(bare, trust=False)
     with pytest.raises(StoreError, match="no-code-kept"), code_of(bare):
         pass
     run = make_run(lab, code={"t.py": ""}, argv=("t.py", "--api-key=(hidden)"))
@@ -144,7 +144,7 @@ def test_what_cannot_be_started(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="folder-not-empty"), code_of(run, tmp_path / "full"):
         pass
     with code_of(run) as place, pytest.raises(UsageError, match="argument-hidden"):
-        _command(make_plan(run, _startable(run), place), run, place, "py")
+        _command(make_plan(run, _startable(run, trust=False), place), run, place, "py")
     outside = records.Command(argv=("x",), cwd="/", script="../../etc/x.py")
     with code_of(run) as place, pytest.raises(UsageError, match="name-outside"):
         make_plan(run, outside, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import shutil
 import tarfile
 import zipfile
@@ -215,3 +216,68 @@ def test_an_archive_may_not_fill_the_disk(
     with pytest.raises(StoreError, match="archive-too-large"):
         import_run(other, archive)
     assert other.runs() == []
+
+
+@pytest.mark.parametrize("ending", [".tar.zst", ".tar.gz", ".tar", ".zip"])
+def test_one_bit_of_an_archive_is_found(lab: Lab, tmp_path: Path, ending: str) -> None:
+    """What is taken in is what was exported, to the byte, or nothing is."""
+    run = full_run(lab)
+    (run.folder / "files" / "noise").write_bytes(random.Random(0).randbytes(3000))
+    target = export_run(run, tmp_path / f"x{ending}")
+    good, rng, taken = target.read_bytes(), random.Random(1), 0
+    want = contents(run.folder)
+    for number in range(60):
+        at = rng.randrange(len(good))
+        target.write_bytes(good[:at] + bytes([good[at] ^ 1 << rng.randrange(8)]) + good[at + 1 :])
+        other = Lab.open(tmp_path / f"other-{number}")
+        try:
+            found = import_run(other, target)
+        except StoreError as error:
+            assert error.slug in (
+                "archive-damaged",
+                "not-an-archive",
+                "archive-member",
+                "no-run-in-archive",
+                "file-damaged",
+                "archive-too-large",
+            ), error
+            assert not [p for p in other.folder.rglob("*") if p.name == "run.json"]
+            continue
+        taken += 1
+        assert contents(found.folder) == want, "altered"
+    assert taken < 60 if ending == ".tar" else taken <= 12, "most bits of a packed archive count"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("[!.]*") if p.is_file()}
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.zip", "folder"])
+def test_a_file_that_is_missing_changed_or_added_is_named(
+    lab: Lab, other: Lab, tmp_path: Path, name: str
+) -> None:
+    run = full_run(lab)
+    target = export_run(run, tmp_path / name)
+    if target.is_file():
+        shutil.unpack_archive(target, tmp_path / "unpacked", "zip" if name == "x.zip" else "gztar")
+        target = tmp_path / "unpacked"
+    folder = next(target.rglob("run.json")).parent
+    (folder / "params.json").write_text('{"lr": 0.2}')
+    (folder / "added.txt").write_text("x")
+    with pytest.raises(StoreError, match="archive-damaged") as caught:
+        import_run(other, target)
+    assert "params.json is not what was exported" in str(
+        caught.value
+    ) and "added.txt is not in its list" in str(caught.value)
+    (folder / "manifest.json").unlink()  # as older versions wrote it
+    (folder / "added.txt").unlink()
+    assert import_run(other, target).id == run.id
+
+
+def test_gzip_is_read_to_its_checksum(lab: Lab, other: Lab, tmp_path: Path) -> None:
+    target = export_run(full_run(lab), tmp_path / "x.tar.gz")
+    data = bytearray(target.read_bytes())
+    data[-6] ^= 1  # of the CRC, behind all that tar looks at
+    target.write_bytes(data)
+    with pytest.raises(StoreError, match="not-an-archive"):
+        import_run(other, target)

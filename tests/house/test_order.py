@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,42 @@ def test_a_planted_import_is_found(tmp_path: Path, where: str, line: str, fault:
     found = faults_of(source / where, source)
     assert found, line
     assert any(fault in said for said in found), found
+
+
+def first_imports(path: Path, source: Path, known: set[str]) -> set[str]:
+    """The modules that a file imports as soon as it is imported itself."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in full}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return (found & known) - {module_of(path, source)}
+
+
+def circle_of(source: Path) -> list[str]:
+    """Modules of which each imports the next, and the last the first; empty if there are none."""
+    files = {module_of(path, source): path for path in source.rglob("*.py")}
+    try:
+        tuple(
+            TopologicalSorter(
+                {m: first_imports(p, source, set(files)) for m, p in files.items()}
+            ).static_order()
+        )
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_two_files_need_each_other(tmp_path: Path) -> None:
+    assert circle_of(SOURCE) == []
+    planted = tmp_path / "luxmeter"
+    (planted / "calls").mkdir(parents=True)
+    (planted / "calls" / "__init__.py").touch()
+    (planted / "calls" / "a.py").write_text("from luxmeter.calls import b")
+    (planted / "calls" / "b.py").write_text("from luxmeter.calls.a import name")
+    assert set(circle_of(planted)) == {"luxmeter.calls.a", "luxmeter.calls.b"}
 
 
 def test_import_is_light() -> None:

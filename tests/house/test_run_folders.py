@@ -12,7 +12,7 @@ from luxmeter.store import layout
 
 SOURCE = Path(luxmeter.__file__).parent
 OTHERS = [path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] != "store"]
-NAMES = ("IDENTITY", "PARAMS", "ENVIRONMENT", "STATUS", "MARKS", "SUMMARY", "ALIVE")
+NAMES = ("IDENTITY", "PARAMS", "ENVIRONMENT", "STATUS", "MARKS", "SUMMARY", "ALIVE", "SOURCES")
 TEXTS = {getattr(layout, name) for name in NAMES}
 WRITERS = {
     "write_json",

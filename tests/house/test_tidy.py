@@ -28,7 +28,7 @@ def raised_slugs(source: Path = SOURCE) -> dict[str, str]:
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-            if name == "checked_options":
+            if name in ("checked_options", "read_fields"):
                 handed_on = [k.value.value for k in node.keywords if k.arg in ("unknown", "bad")]  # type: ignore[attr-defined]
                 found |= dict.fromkeys(handed_on, f"{path.relative_to(source)}:{node.lineno}")
             if not (name == "warn_once" or (name.endswith("Error") and name in LUXMETER_ERRORS)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -37,6 +38,19 @@ def jobs() -> list[dict[str, Any]]:
 def states() -> list[str]:
     """Of all jobs."""
     return [job["state"] for job in jobs()]
+
+
+def sweep_on(engine: str) -> None:
+    """A sweep of two points over an engine, to its end."""
+    Path("script.py").write_text(
+        "import luxmeter as lux\np = lux.Params()\np.arange('lr', 0.1, 0.001, 1.0)\np.from_args()\n"
+        "with lux.Experiment('swept', p) as exp:\n    exp.log({'acc': 1 - p.lr}, step=1)\n"
+    )
+    words = ("sweep", "script.py", "--on", engine, "--grid", "lr=0.5,0.25", "--metric", "acc", "--json")
+    told = json.loads(luxmeter(*words).stdout)
+    assert [trial["state"] for trial in told["trials"]] == ["done", "done"]
+    assert told["trials"][0]["point"] == {"lr": 0.25}
+    assert {job["engine"] for job in jobs()} == {engine}
 
 
 def until(holds: Callable[[], object], what: str) -> None:

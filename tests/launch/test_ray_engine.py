@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from queued import LIMIT_S, jobs, luxmeter, states, until, worker
+from queued import LIMIT_S, jobs, luxmeter, states, sweep_on, until, worker
 from slurm_cluster import MARK
 
 from conftest import marked
@@ -92,16 +91,26 @@ def test_a_job_is_cancelled_and_a_second_interrupt_ends_what_runs(tmp_path: Path
     assert not [line for line in noted(tmp_path) if not line.startswith("began")]
 
 
+def test_a_worker_does_not_join_the_cluster_of_another_which_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("script.py").write_text(LOCKED)
+    luxmeter("queue", "add", "--cpus", 1, "script.py", 1, tmp_path)
+    with worker("--on", "ray", "--slots", 1) as first:
+        until(lambda: "began 1" in noted(tmp_path), "the first")
+        monkeypatch.setenv("LUXMETER_HOME", str(tmp_path / "other"))
+        luxmeter("queue", "add", "--cpus", 1, "script.py", 2, tmp_path)
+        with worker("--on", "ray", "--slots", 1, "--drain") as second:
+            until(lambda: "began 2" in noted(tmp_path), "the second")
+            first.kill()
+            first.wait()
+            (tmp_path / "go").touch()
+            assert second.wait(LIMIT_S) == 0
+    assert states() == ["done"], Path("worker.out").read_text()
+
+
 def test_a_sweep() -> None:
-    Path("script.py").write_text(
-        "import luxmeter as lux\np = lux.Params()\np.arange('lr', 0.1, 0.001, 1.0)\np.from_args()\n"
-        "with lux.Experiment('swept', p) as exp:\n    exp.log({'acc': 1 - p.lr}, step=1)\n"
-    )
-    words = ("sweep", "script.py", "--on", "ray", "--grid", "lr=0.5,0.25", "--metric", "acc", "--json")
-    told = json.loads(luxmeter(*words).stdout)
-    assert [trial["state"] for trial in told["trials"]] == ["done", "done"]
-    assert told["trials"][0]["point"] == {"lr": 0.25}
-    assert {job["engine"] for job in jobs()} == {"ray"}
+    sweep_on("ray")
 
 
 def test_a_job_whose_node_is_killed_is_lost_and_started_again_only_with_retries(tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-from queued import LIMIT_S, jobs, luxmeter, states, until, worker
-from slurm_cluster import SlurmCluster
+from queued import LIMIT_S, jobs, luxmeter, states, sweep_on, until, worker
 
 from locked_jobs import LOCKED, noted
 from luxmeter.store import Run
@@ -113,16 +111,8 @@ def test_what_slurm_ends_is_lost_and_started_again_only_with_retries(tmp_path: P
     assert (second["state"], second["attempt"]) == ("done", 2)
 
 
-def test_a_sweep(slurm: SlurmCluster) -> None:
-    Path("script.py").write_text(
-        "import luxmeter as lux\np = lux.Params()\np.arange('lr', 0.1, 0.001, 1.0)\np.from_args()\n"
-        "with lux.Experiment('swept', p) as exp:\n    exp.log({'acc': 1 - p.lr}, step=1)\n"
-    )
-    words = ("sweep", "script.py", "--on", "slurm", "--grid", "lr=0.5,0.25", "--metric", "acc", "--json")
-    told = json.loads(luxmeter(*words).stdout)
-    assert [trial["state"] for trial in told["trials"]] == ["done", "done"]
-    assert told["trials"][0]["point"] == {"lr": 0.25}
-    assert {job["engine"] for job in jobs()} == {"slurm"}
+def test_a_sweep() -> None:
+    sweep_on("slurm")
 
 
 def test_a_worker_whose_slurm_is_gone_says_so_and_loses_nothing(

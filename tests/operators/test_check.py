@@ -50,11 +50,27 @@ class Layers(unittest.TestCase):
     def test_skipped(self):
         raise AssertionError
 
+    def test_absent(self):
+        return torch.no_such_thing(torch.ones(2))
+
     def test_dies(self):
         ctypes.string_at(0)
 
     def test_hangs(self):
         time.sleep(1000)
+
+
+class Awaited(unittest.IsolatedAsyncioTestCase):
+    async def test_awaited(self):
+        x = torch.randn(4)
+        return torch.cos(x) * (1.001 if x.dtype is torch.float32 else 1)
+
+    @unittest.expectedFailure
+    def test_known(self):
+        self.fail("as is known")
+
+    @unittest.expectedFailure
+    def test_mended(self): ...
 
 
 def test_function():
@@ -96,6 +112,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> CheckResult:
     (folder / "torch" / "nn").mkdir(parents=True)
     (folder / "torch" / "nn" / "absent.py").write_text(ABSENT)
     (folder / "broken.py").write_text("import no_such_package\n")
+    (folder / "elsewhere.py").write_text("raise AssertionError('Torch not compiled with CUDA enabled')\n")
     return check(folder, rounds=2, timeout_s=4, quiet=True, workers=2)
 
 
@@ -103,10 +120,11 @@ def test_one_that_dies_or_hangs_costs_only_itself(checked: CheckResult) -> None:
     found = rows(checked)
     assert {name: row.status for name, row in found.items()} == {
         "Layers.test_training": "passed", "Layers.test_wrong": "failed", "Layers.test_raises": "failed",
-        "Layers.test_skipped": "missed", "Layers.test_dies": "crashed", "Layers.test_hangs": "hung", "test_function": "passed",
-        "test_of_the_dtype": "passed", "test_named": "failed", "test_loose": "passed", " torch/nn/absent.py": "missed", "broken.py": "failed",
+        "Layers.test_skipped": "missed", "Layers.test_absent": "missed", "Layers.test_dies": "crashed", "Layers.test_hangs": "hung", "test_function": "passed",
+        "test_of_the_dtype": "passed", "test_named": "failed", "test_loose": "passed", "Awaited.test_awaited": "failed",
+        "Awaited.test_known": "passed", "Awaited.test_mended": "failed", " torch/nn/absent.py": "missed", "elsewhere.py": "missed", "broken.py": "failed",
     }  # fmt: skip
-    assert checked.counts == {"passed": 4, "failed": 4, "missed": 2, "crashed": 1, "hung": 1}
+    assert checked.counts == {"passed": 5, "failed": 6, "missed": 4, "crashed": 1, "hung": 1}
     assert (
         checked.complete
         and not checked.ok
@@ -130,7 +148,13 @@ def test_every_error_is_told(checked: CheckResult) -> None:
     )
     assert found["Layers.test_skipped"].reason == "skipped: not here"
     assert "has no torch.no_such_thing" in found[" torch/nn/absent.py"].reason
+    assert found["Layers.test_absent"].reason.endswith("has no torch.no_such_thing")
     assert "no_such_package" in found["broken.py"].reason
+    assert (
+        found["test_function"].largest == "f32[10], i64[3], f32[4], f32[4]"
+        and found["test_function"].elements == 21
+    )
+    assert wrong.errors[0].signature == wrong.largest == "f32[4]"
     assert found["test_function"].time_us
 
 
@@ -146,12 +170,16 @@ def test_a_test_of_ones_own_is_shown_again(checked: CheckResult, tmp_path: Path)
 def test_written_and_read_again(checked: CheckResult, tmp_path: Path) -> None:
     assert load_check(checked.to_file(tmp_path / "c.json")) == checked
     with open(checked.to_file(tmp_path / "c.csv"), newline="") as file:
-        assert [line["status"] for line in csv.DictReader(file)] == [row.status for row in checked]
+        lines = {line["name"].rpartition(":")[2]: line for line in csv.DictReader(file)}
+    assert [line["status"] for line in lines.values()] == [row.status for row in checked]
+    wrong = lines["Layers.test_wrong"]
+    assert float(wrong["first_error"]) > 9e-4 and wrong["first_seed"] == str(seed_of(0, wrong["name"], 0))
+    assert lines["test_function"]["first_error"] == ""
     page = checked.to_file(tmp_path / "c.html").read_text()
     assert "Layers.test_wrong" in page and "Does it compute right?" in page
     assert "1 crashed, 1 hung" in checked.title
     said = json.loads((tmp_path / "c.json").read_text())
-    assert said["counts"]["passed"] == 4 and said["environment"]["machine"]["cores"] and said["started"] > 1e9
+    assert said["counts"]["passed"] == 5 and said["environment"]["machine"]["cores"] and said["started"] > 1e9
 
 
 def test_two_results_are_compared(checked: CheckResult) -> None:
@@ -169,7 +197,7 @@ def test_two_results_are_compared(checked: CheckResult) -> None:
     ]
     assert [c.kind for c in found.changes] == ["newly failing", "newly passing", "newly missing"]
     assert any(line.startswith("torch: 2.") and line.endswith("and 9.9") for line in found.differences)
-    assert "1 newly failing, 1 newly passing, 1 newly missing; 9 as before" in str(found)
+    assert "1 newly failing, 1 newly passing, 1 newly missing; 14 as before" in str(found)
     with pytest.raises(UsageError, match="no case in common"):
         diff_checks(checked, replace(checked, rows=()))
 
@@ -213,6 +241,49 @@ def test_captured_operators_with_a_fault_that_is_shrunk_reproduced_kept_and_resu
     (tmp_path / "k.json").write_text(json.dumps(kept))
     second = check(operators(), shrink=True, including_success=False, resume=tmp_path / "k.json", **settings)  # type: ignore[arg-type]
     assert "as it was kept" in [row.reason for row in second] and second.statuses() == first.statuses()
+
+
+def test_a_filter_holds_for_files_that_cannot_be_imported(tmp_path: Path) -> None:
+    for path, text in (
+        ("torch/linalg/broken.py", "1 / 0"),
+        ("torch/nn/broken.py", "1 / 0"),
+        ("broken.py", "1 / 0"),
+        ("torch/nn/relu.py", "import torch\ndef test_it():\n    return torch.relu(torch.randn(3))"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    found = check(tmp_path, only=["torch.nn"], workers=1, quiet=True)
+    assert {row.name.partition(":")[0]: row.status for row in found} == {
+        "torch/nn/relu.py": "passed", "torch/nn/broken.py": "failed", "broken.py": "failed",
+    }  # fmt: skip
+
+
+def test_what_was_changed_since_is_run_again_on_resuming(tmp_path: Path) -> None:
+    """A test that was mended, a plug-in, another torch: what was kept of the old one answers no question of the new one."""
+    mine, plugin, kept = tmp_path / "mine.py", tmp_path / "plugin.py", tmp_path / "k.json"
+    (tmp_path / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    right, wrong = (
+        "import torch\ndef test_it():\n    return torch.randn(3)",
+        "import torch\ntorch.randn = lambda n: torch.ones(n) * (1 + 1e-3 * (torch.get_default_dtype() is torch.float32))\n",
+    )
+    mine.write_text("import torch\ndef test_it():\n    raise ValueError('never')\n")
+    plugin.write_text("")
+
+    def statuses(**settings: object) -> list[str]:
+        found = check(mine, resume=kept, setup=[str(plugin)], workers=1, quiet=True, **settings)  # type: ignore[arg-type]
+        assert found.environment["packages"]["torch"] == torch.__version__
+        return [row.status for row in found]
+
+    assert statuses() == ["failed"]
+    mine.write_text(right)
+    assert statuses() == ["passed"]
+    plugin.write_text(wrong)
+    assert statuses() == ["failed"]
+    plugin.write_text("")
+    assert statuses(python=str(tmp_path / "python")) == ["passed"]
+    told = load_check(kept).environment
+    assert told["executable"] == sys.executable and str(tmp_path / "python") in told["interpreters"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a smaller input is tried in a fork")

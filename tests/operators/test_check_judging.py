@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from luxmeter.operators.checks import comparing
+from luxmeter.operators.checks import comparing, judging
 from luxmeter.operators.checks.comparing import Compared, compare
-from luxmeter.operators.checks.excuses import ANY_ORDER, DRAWS, ON_AN_EDGE, REFUSED, SIGNS, UNFILLED
+from luxmeter.operators.checks.excuses import ANY_ORDER, DRAWS, ITERATED, ON_AN_EDGE, REFUSED, SIGNS, UNFILLED
 from luxmeter.operators.checks.judging import Judged, Where, judge
 from luxmeter.operators.checks.script import script_of, written
 from luxmeter.operators.checks.shrinking import shrunk
@@ -403,3 +403,31 @@ def test_a_script_compares_whatever_comes(gives: Callable[[Any], Any], said: str
         assert _shows(trial, {"name": "torch.gives", "source": "captured"}, gradient=False) == said
     finally:
         del torch.gives  # type: ignore[attr-defined]
+
+
+def test_what_is_iterated_is_compared_to_half_of_the_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(4):
+        torch.manual_seed(seed)
+        a, x = torch.randn(5, 5), torch.randn(5, 1)
+        given = ((a + a.T) / 2 + 5 * torch.eye(5), x)
+        trial = Trial("torch.lobpcg", lambda a, x: torch.lobpcg(a, X=x), given)
+        assert judge(trial, Where(backward=False), seed=seed).excused == ITERATED
+
+    def wrong(a: torch.Tensor, x: torch.Tensor) -> Any:
+        values, vectors = torch.lobpcg(a, X=x)
+        return values * (1.002 if a.dtype is F32 else 1), vectors
+
+    monkeypatch.setattr(judging, "NOISES", 0)  # steps with noise take long
+    assert judge(Trial("torch.lobpcg", wrong, given), Where(backward=False), seed=0).status == "failed"
+
+
+def test_the_reference_is_moved_no_more_often_than_it_takes() -> None:
+    runs = 0
+
+    def ill(x: torch.Tensor) -> torch.Tensor:
+        nonlocal runs
+        runs += 1
+        return torch.sin(x * 1e4)
+
+    found = judge(Trial("ill", ill, (torch.rand(50) * 3,)), Where(backward=False), seed=0)
+    assert found.excused == comparing.ILL_CONDITIONED and runs == 3  # there, the reference, and moved once

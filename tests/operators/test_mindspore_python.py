@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -32,10 +33,16 @@ def test_the_setting_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("LUXMETER_MINDSPORE_PYTHON", str(mine))
     assert mindspore_python() == str(mine)
-    monkeypatch.delenv("LUXMETER_MINDSPORE_PYTHON")
+
+
+def test_what_lies_where_one_stands_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = tmp_path / "work" / ".venv-mindspore" / "bin"
+    python_with(planted).write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (tmp_path / "work" / "deeper").mkdir()
     monkeypatch.chdir(tmp_path / "work" / "deeper")
-    assert mindspore_python() == str(tmp_path / "work" / ".venv-mindspore" / "bin" / "python")
+    with contextlib.suppress(LuxmeterError):
+        assert not mindspore_python().startswith(str(planted))
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(

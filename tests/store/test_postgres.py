@@ -499,18 +499,16 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 def test_who_changes_is_alone(database: Database) -> None:
     import threading
 
-    import sqlalchemy as sa
-
     with database.change("numbers") as connection:
-        connection.execute(sa.text("create table numbers (number integer)"))
-        connection.execute(sa.text("insert into numbers values (0)"))
+        connection.do("create table numbers (number integer)")
+        connection.do("insert into numbers values (?)", 0)
     add: Callable[[], None]
 
     def add() -> None:
         for _ in range(20):
             with database.change("numbers") as connection:
-                number = connection.execute(sa.text("select number from numbers")).scalar_one()
-                connection.execute(sa.text(f"update numbers set number = {number + 1}"))
+                number = connection.value("select number from numbers")
+                assert connection.do("update numbers set number = ?", number + 1) == 1
 
     threads = [threading.Thread(target=add) for _ in range(4)]
     for thread in threads:
@@ -518,8 +516,8 @@ def test_who_changes_is_alone(database: Database) -> None:
     for thread in threads:
         thread.join()
     with database.read() as connection:
-        assert connection.execute(sa.text("select number from numbers")).scalar_one() == 80
+        assert connection.value("select number from numbers") == 80
     assert database.version().split()[0] in ("SQLite", "PostgreSQL")
     if not database.is_server:
         with database.read() as connection:
-            assert connection.execute(sa.text("pragma synchronous")).scalar_one() == 2  # written through
+            assert connection.value("pragma synchronous") == 2  # written through

@@ -22,6 +22,8 @@ class Broken(lux.Trainer):
         data = torch.arange(48.0).reshape(12, 4)
         if params.kind == "data":
             data[7, 1] = torch.nan
+        if params.kind == "infinite data":
+            data[7, 1] = torch.inf
         self.regist_databundler(train=lux.DataLoader(data, batch_size=2, shuffle=True))
 
     def train_batch(

@@ -15,8 +15,8 @@ from torch import nn
 
 import luxmeter as lux
 from luxmeter.errors import CheckpointError, LuxmeterWarning, UsageError
+from luxmeter.frames import users_frames
 from luxmeter.train import NaNGuard
-from luxmeter.train.failure import users_frames
 
 
 def failing(
@@ -118,6 +118,7 @@ def test_no_data_and_what_is_no_data() -> None:
         "There is no train data. Register it in initial_trainer: self.regist_databundler(train=DataLoader(...))"
         in failing(NoData)[1]
     )
+    assert "It came from the callback" not in failing(NoData)[1]
     trainer = Small({}, quiet=True)
     with pytest.raises(UsageError, match="The eval data is a int, which gives no batches"):
         trainer.regist_databundler(eval=3)

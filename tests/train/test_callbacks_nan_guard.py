@@ -143,6 +143,15 @@ def test_a_nan_that_is_in_the_batch(words: tuple[str, ...]) -> None:
     assert not lines_of(caught), "the step was begun"
 
 
+@pytest.mark.parametrize("words", [(), ("--from-checkpoint",)])
+def test_a_nan_that_comes_of_an_infinity_in_the_batch(words: tuple[str, ...]) -> None:
+    """Infinities may be meant: the call that made a nan of one is named, and the batch beside it."""
+    _, folder, _ = failed(NaNGuard(exact=True), kind="infinite data")
+    error = replayed(folder, *words).value
+    assert "values nan, out of" in str(error)
+    assert "The batch holds infinities: 1 of the 8 values of its tensor 0." in error.__notes__
+
+
 def test_a_nan_that_is_in_the_weights() -> None:
     model = torch.nn.Linear(2, 2)
     check_given([torch.full((2,), -math.inf)], {"model": model})  # a mask

@@ -183,7 +183,11 @@ LINEAR = {"type": "Linear", "in_features": 2, "out_features": 3}
             "net.biass",
         ),
         ({"type": "Linear", "in_features": 2}, "net: Linear needs out_features. Add it", "net"),
-        ({"in_features": 2}, "net: has no type of a module; it has in_features", "net"),
+        (
+            {"in_features": 2},
+            "net: it has no type, so that no module can be made of it; it has in_features",
+            "net",
+        ),
         ({"type": 3}, "net: type=3 is no module", "net"),
         ({"type": "torch.nn:Linaer"}, "'torch.nn:Linaer' cannot be imported", "net"),
         ({"type": "no_such_package:X"}, "No module named 'no_such_package'", "net"),

@@ -177,7 +177,7 @@ def test_the_same_trainer_goes_on() -> None:
             assert trainer.losses == whole.losses and same(weights(trainer), weights(whole))
 
 
-def test_the_last_run_of_this_name() -> None:
+def test_the_last_run_of_this_name(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fails(Small):
         fails_at = 8
 
@@ -192,6 +192,7 @@ def test_the_last_run_of_this_name() -> None:
     second = type("Fails", (Small,), {})({"epoch": EPOCHS}, quiet=True)
     second.train(resume=True)
     assert same(weights(second), weights(uninterrupted(Small, {})))
+    monkeypatch.setenv("LUXMETER_STORE_URL", "postgresql://lux@127.0.0.1:1/away")  # it is found without
     third = type("Fails", (Small,), {})({"epoch": EPOCHS}, quiet=True)
     third.train(resume=True)
     assert not third.losses  # the second came to its end

@@ -141,9 +141,11 @@ def test_ctrl_c(config: Path, command: Command) -> None:
     [
         ("optimizer = dict(type='SDG', lr=lr)", "small.py:2: optimizer.type: There is no optimizer called 'SDG'"),
         ("optimizer = dict(\n    type='SGD',\n    lrr=1)", "small.py:4: optimizer.lrr: SGD takes no argument 'lrr'. Did you mean 'lr'? [build-argument]"),
-        ("optimizer = dict(lr=1)", "small.py:2: optimizer: has no type of a optimizer; it has lr."),
+        ("optimizer = dict(lr=1)", "small.py:2: optimizer: it has no type, so that no optimizer can be made of it; it has lr."),
         ("optimzer = optimizer\ndel optimizer", "small.py:2: optimzer: TaskTrainer reads no 'optimzer', but 'optimizer'. Did you mean"),
         ("epochs = 3\ndel epoch", "small.py:2: epochs: TaskTrainer reads no 'epochs', but 'epoch'."),
+        ("epochs = 3", "small.py:2: epochs: TaskTrainer reads no 'epochs', but 'epoch'."),
+        ("optimiser = dict(type='Adam')", "small.py:2: optimiser: TaskTrainer reads no 'optimiser', but 'optimizer'."),
         ("scheduler = dict(type='StepLR')", "small.py:2: scheduler: StepLR needs step_size."),
         ("evaluators = [\n    dict(type='Accurcy')]", "small.py:3: evaluators.0.type: There is no evaluator called 'Accurcy'"),
         ("callbacks = [dict(type='EarlyStop', montor='x')]", "small.py:2: callbacks.0.montor: EarlyStop takes no argument 'montor'. Did you mean 'monitor'"),
@@ -176,6 +178,24 @@ def test_a_bad_config_is_one_line_with_file_line_and_key(
     config.write_text(f"from base import *\n{line}\n")
     message = command.refused("train", config)
     assert message.startswith(said), message
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("data['train']['batchsize'] = 3", "small.py:2: data.train.batchsize: data takes no 'batchsize'."),
+        ("del data['eval']['dataset']", "base.py:7: data.eval: It has no data."),
+    ],
+)
+def test_a_dry_run_looks_at_loaders_too(line: str, said: str, config: Path, command: Command) -> None:
+    config.write_text(f"from base import *\n{line}\n")
+    assert said in command.refused("train", config, "--dry-run")
+
+
+@pytest.mark.parametrize("line", ["optimizer2 = dict(type='Adam')", "epochs = epoch", "tasks = [1]"])
+def test_names_of_ones_own(line: str, config: Path, command: Command) -> None:
+    config.write_text(f"from base import *\n{line}\n")
+    assert command("train", config, "--dry-run").code == 0
 
 
 @pytest.mark.parametrize(

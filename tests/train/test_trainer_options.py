@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -203,12 +205,56 @@ def test_a_plateau_goes_by_evaluations() -> None:
         trained(Plateau)
 
 
-def test_compile() -> None:
-    """By the backend that changes nothing: the models are compiled, and give the same."""
-    trainer = trained(compile="eager")
-    assert same(weights(trainer), by_hand()[0])
-    assert trainer.model._compiled_call_impl is not None and trainer.cross._compiled_call_impl is None
-    assert next(iter(trainer.model.state_dict())) == "0.weight"
+GRAPHS: list[Any] = []
+
+
+def counted(graph: Any, _: Any) -> Any:
+    """A backend that changes nothing, and keeps what it was given."""
+    GRAPHS.append(graph)
+    return graph.forward
+
+
+torch._dynamo.register_backend(counted)
+
+
+class Own(nn.Module):
+    """A model whose forward is the user's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = small_model()
+
+    def forward(self, xs: torch.Tensor) -> torch.Tensor:
+        return self.inner(xs)
+
+
+class Wrapped(Small):
+    def initial_trainer(self, params: Any) -> None:
+        super().initial_trainer(params)
+        self.model = Own()
+        self.optim = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+
+
+@pytest.mark.parametrize("kind", [Small, Wrapped])
+def test_compile(kind: type[Small]) -> None:
+    """The models are compiled, a Sequential too, of which Module.compile() compiles nothing; and give the same."""
+    GRAPHS.clear()
+    trainer = trained(kind, compile="counted")
+    assert len(GRAPHS) == 2  # for training and for evaluation
+    assert kind is Wrapped or same(weights(trainer), by_hand()[0])
+    assert trainer.cross._compiled_call_impl is None
+    assert "_orig_mod" not in next(iter(trainer.model.state_dict()))
+    seen: list[Any] = []
+    hook = trainer.model.register_forward_hook(lambda *_: seen.append(1))
+    trainer.predict(torch.zeros(2, 6))
+    assert seen  # as ever
+    other = copy.deepcopy(trainer.model)
+    for weight in other.parameters():
+        weight.data.zero_()
+    assert trainer.predict(torch.ones(2, 6)).any() and not other.eval()(torch.ones(2, 6)).any()
+    hook.remove()
+    again = pickle.loads(pickle.dumps(trainer.model))
+    assert same(again.state_dict(), weights(trainer)) and again(torch.ones(2, 6)).any()
     torch._dynamo.reset()
 
 

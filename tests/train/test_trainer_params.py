@@ -89,6 +89,11 @@ def test_two_trainers_that_claim_one_parameter() -> None:
     assert 'Give one of them another group: `group = "..."` in its class.' in str(caught.value)
 
 
+def test_a_slip_in_a_group_names_the_class() -> None:
+    with pytest.raises(UsageError, match=r"alhpa \(from Mixup\.Params\) is not a parameter, but alpha is"):
+        Both({"mixup": {"alhpa": 1.0}})
+
+
 def test_a_parameter_where_a_group_should_be() -> None:
     with pytest.raises(
         UsageError, match=r"The parameter 'mixup' is 0\.3, but Mixup keeps its own parameters under that name"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import typer
 
@@ -26,9 +28,6 @@ atexit.register(lambda: sys.stderr.write(" ".join(name for name in {HEAVY!r} if 
 from luxmeter.view.cli import main
 main()
 """
-TAKES_A_RUN = (
-    "show diff code reproduce rollback rerun note tag untag rm archive export control eval plot"
-).split()
 
 
 @pytest.fixture
@@ -113,14 +112,28 @@ def test_without_a_lab_and_with_a_damaged_one(lab: Lab) -> None:
     assert tab("luxmeter show ")[0] == []
 
 
-@pytest.mark.parametrize("name", TAKES_A_RUN)
-def test_every_command_that_takes_a_run_offers_them(name: str, lab: Lab) -> None:
+def parameters() -> list[tuple[str, Any]]:
+    group: Any = typer.main.get_command(build_app())
+    commands = {**group.commands}
+    for name, inner in group.commands.items():
+        commands |= {f"{name} {other}": each for other, each in getattr(inner, "commands", {}).items()}
+    return [(name, parameter) for name, command in commands.items() for parameter in command.params]
+
+
+def test_runs_are_offered_wherever_one_can_be_named(lab: Lab) -> None:
     run = made(lab, "mnist")
-    command: Any = typer.main.get_command(build_app())
-    command = command.commands[name]
-    argument = next(p for p in command.params if p.param_type_name == "argument")
-    with command.make_context(name, [], resilient_parsing=True) as context:
-        assert run in [item.value for item in argument.shell_complete(context, run[:4])]
+    takes_a_run = [
+        (name, parameter)
+        for name, parameter in parameters()
+        if parameter.metavar in ("RUN", "TRACE")
+        or re.search(r"\blatest\b|^The run: id", parameter.help or "")
+    ]
+    without = []
+    for name, parameter in takes_a_run:
+        with click.Context(click.Command(name), resilient_parsing=True) as context:
+            if run not in [item.value for item in parameter.shell_complete(context, run[:4])]:
+                without.append(f"{name} {parameter.opts[0]}")
+    assert len(takes_a_run) > 25 and without == ["eval --checkpoint"]  # which names a checkpoint
 
 
 def test_it_can_be_installed(own_home: Path) -> None:

@@ -87,6 +87,24 @@ def test_plot_in_the_terminal_and_into_files(lab: Lab, tmp_path: Path) -> None:
         call("plot", "--where", "name = net", "--parallel", "-m", "acc")
 
 
+def test_several_files_and_the_points_for_machines(lab: Lab, tmp_path: Path) -> None:
+    out = call(
+        "plot", "latest", "-m", "acc", "-o", str(tmp_path / "a.html"), "-o", str(tmp_path / "b.svg")
+    ).stdout
+    assert (
+        out.count("wrote ") == 2
+        and (tmp_path / "a.html").stat().st_size
+        and (tmp_path / "b.svg").stat().st_size
+    )
+    found = json.loads(call("plot", "--where", "name = net", "-m", "acc", "--repeats", "--json").stdout)
+    (chart,) = found["charts"]
+    assert chart["metric"] == "acc" and [line["n"] for line in chart["lines"]] == [3, 3]
+    assert chart["lines"][0]["x"] == [0, 1, 2, 3, 4] and len(chart["lines"][0]["low"]) == 5
+    assert (
+        min(low for line in chart["lines"] for low in line["low"]) == 0.0
+    )  # an accuracy is never below nothing
+
+
 def test_plot_of_event_files(lab: Lab, tmp_path: Path) -> None:
     with TensorBoardFiles(tmp_path / "tb") as files:
         for step in range(4):

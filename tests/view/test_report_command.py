@@ -54,10 +54,13 @@ def told(*args: str) -> str:
 def test_the_latest_run_whole(runs: list[lux.Experiment]) -> None:
     assert "wrote report.html" in told()
     page = Path("report.html").read_text()
-    for title in ("Summary", "Parameters", "Metrics", "Curves", "Flame graph", "Calls", "Timeline", "What it is made of",
+    for title in ("Summary", "Parameters", "Metrics", "Curves", "Flame graph", "Hottest calls", "Timeline", "What it is made of",
                   "Compared with another run", "Output"):  # fmt: skip
         assert f'aria-label="{title}"' in page, title
+    assert [*re.findall(r'<a href="#([\w-]+)">', page)] == ["summary", "curves", "calls", "model", "compared", "repeats", "code", "output"]  # fmt: skip
+    assert all(f'id="{part}"' in page for part in ("summary", "model", "output"))
     assert "Where the time of a step goes" in page and "torch.nn.Linear" in page
+    assert "\u202e" not in re.sub(r'<script type="application/json">.*?</script>|="[^"]*"', "", page)
     assert "<img" not in page and page.count("</script>") == len(re.findall(r"<script", page))
     assert len(page) < 2_000_000
     # What changed since the run before it: the learning rate, and what that did.
@@ -86,6 +89,8 @@ def test_against_several_and_markdown(runs: list[lux.Experiment]) -> None:
 def test_bad_input(runs: list[lux.Experiment]) -> None:
     for args, slug in (
         (["-o", "report.pdf"], "report-format"),
+        (["-o", "nowhere/report.html"], "no-such-folder"),
+        (["-o", "/proc/report.md"], "file-unwritable"),
         ([runs[0].run.id, runs[1].run.id, "--against", runs[2].run.id], "report-against"),
         ([runs[0].run.id, runs[1].run.id, "--notebook"], "report-against"),
     ):

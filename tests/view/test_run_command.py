@@ -99,6 +99,21 @@ def test_a_script_runs_as_without_it(
     assert set(found.snapshot.files) == {"s.py"}  # type: ignore[union-attr]
 
 
+def test_the_users_own_frames_come_first() -> None:
+    """Those of installed packages are left out, and the run has all."""
+    Path("s.py").write_text("import json\ndef read(text):\n    return json.loads(text)\nread('no json')\n")
+    plain, kept = run("s.py"), luxmeter("run", "s.py")
+    assert kept.returncode == plain.returncode == 1 and "json/decoder.py" in plain.stderr
+    shown, _, rest = kept.stderr.partition("(3 frames in installed packages left out: luxmeter show ")
+    assert (
+        "json/" not in shown
+        and shown.count('s.py", line') == 2
+        and "JSONDecodeError: Expecting value" in shown
+    )
+    whole = luxmeter("show", rest.split()[0], "--error").stdout
+    assert whole == plain.stderr
+
+
 def test_modules_folders_and_workers() -> None:
     Path("pack").mkdir()
     Path("pack/__init__.py").write_text("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
@@ -15,6 +16,7 @@ from made_runs import make_run
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError, StoreError, UsageError
+from luxmeter.render import Column, Table
 from luxmeter.store import Lab, Run
 from luxmeter.view.cli import build_app
 
@@ -96,6 +98,54 @@ def test_runs_fit_a_narrow_terminal(lab: Lab, command: Any, monkeypatch: pytest.
     assert max(len(line.rstrip()) for line in lines[:3]) <= 60
     assert lines[0].split()[:2] == ["id", "name"] and "loss" in lines[0] and "created" not in lines[0]
     assert "no room for: created" in lines[3]
+
+
+def test_a_run_of_another_kind_moves_no_column(lab: Lab, command: Any) -> None:
+    """What most runs have comes first, and what finds no place is named."""
+    for lr in (0.1, 0.2, 0.3):
+        trained(lab, lr)
+    odd = {f"odd{number}": number for number in range(9)}
+    make_run(lab, params=odd, metrics={"odd": [1.0], "loss": [1.0]})
+    lines = command("runs").splitlines()
+    assert lines[0].split()[5:7] == ["lr", "seed"] and lines[0].split().index("loss") < lines[
+        0
+    ].split().index("odd")
+    assert "(no room for odd4, odd5, odd6, odd7, odd8: --columns shows them)" in lines[-1]
+
+
+def test_a_state_has_a_colour_on_a_terminal_alone() -> None:
+    table = Table([Column("state", is_state=True), Column("name")], [["failed", "failed"], ["running", "x"]])
+    terminal = Terminal()
+    table.print(terminal, width=40)
+    assert terminal.getvalue().count("\x1b[31m") == 1 and "\x1b[32mrunning" in terminal.getvalue()
+    assert "\x1b" not in table.text()
+
+
+class Terminal(io.StringIO):
+    """One with colours."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_init_names_another_lab_that_is_in_force(
+    tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "in force" not in command("init", str(tmp_path / "one"))
+    monkeypatch.setenv("LUXMETER_HOME", str(tmp_path / "other"))
+    said = command("init", str(tmp_path / "two"))
+    assert f"another lab is in force: {tmp_path / 'other'} (environment variable LUXMETER_HOME)" in said
+
+
+def test_a_field_that_is_none_is_put_right(lab: Lab, command: Any) -> None:
+    trained(lab, 0.1)
+    with pytest.raises(
+        LuxmeterError, match=r"no field 'lr'. A parameter is param\.lr, a metric metric\.lr\."
+    ):
+        command("runs", "lr > 0")
+    with pytest.raises(LuxmeterError, match="Did you mean"):
+        command("runs", "stat = failed")
+    assert "No run fulfils this" in command("runs", "status = failed")
 
 
 def test_runs_groups_repeats(lab: Lab, command: Any) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.patching.patcher import coverage as coverage
     from luxmeter.calls.processes import Token as Token
     from luxmeter.calls.reader import trace_title as trace_title
+    from luxmeter.calls.records import SECTION as SECTION
     from luxmeter.calls.records import CallableNames as CallableNames
     from luxmeter.calls.records import SignatureNames as SignatureNames
     from luxmeter.calls.result import TraceResult as TraceResult
@@ -98,6 +99,7 @@ __getattr__, __dir__, __all__ = door(
         "Gap": "outside",
         "Outside": "outside",
         "ThreadTime": "outside",
+        "SECTION": "records",
         "Token": "processes",
         "trace_title": "reader",
         "CallableNames": "records",

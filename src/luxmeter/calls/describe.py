@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+import zlib
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -189,7 +191,7 @@ class Names:
                 if kind != "signature" or not last:
                     continue
                 told = self._signature_json(number, UNKNOWN)
-            lines.append(json.dumps(told, separators=(",", ":")))
+            lines.append(_summed(json.dumps(told, separators=(",", ":"))))
             self._given.append((kind, number))
         return lines
 
@@ -247,6 +249,25 @@ class Names:
             self._describer["facts"].skipped = 0
 
 
+_SUM = re.compile(r',"sum":"([0-9a-f]{8})"\}$')
+
+
+def _summed(line: str) -> str:
+    """A line with the CRC-32 of what it was as its last entry."""
+    return f'{line[:-1]},"sum":"{zlib.crc32(line.encode()):08x}"}}'
+
+
+def _without_sum(line: str) -> str:
+    """The line as it was; ValueError if it is another one. Older traces have no sums."""
+    found = _SUM.search(line)
+    if found is None:
+        return line
+    was = line[: found.start()] + "}"
+    if f"{zlib.crc32(was.encode(errors='surrogateescape')):08x}" != found[1]:
+        raise ValueError("not what was written")
+    return was
+
+
 def _general(callable_id: int) -> SignatureNames:
     return SignatureNames(callable_id, Signature(general=True), general=True)
 
@@ -269,17 +290,19 @@ def describer(framework: str | None, *, facts: bool) -> Describer:
 
 
 def read_lines(
-    lines: Iterable[str],
+    lines: Iterable[str], damaged: list[str] | None = None
 ) -> tuple[dict[int, CallableNames], dict[int, SignatureNames], dict[int, str], dict[int, SiteNames]]:
-    """What `untold_lines` gave; a torn line is passed over."""
+    """What `untold_lines` gave; a torn line is passed over, and so is one that is not as it was written (into `damaged`)."""
     callables: dict[int, CallableNames] = {0: CallableNames(OWN_NAME)}
     signatures: dict[int, SignatureNames] = {}
     threads: dict[int, str] = {}
     sites: dict[int, SiteNames] = {}
     for line in lines:
         try:
-            told = json.loads(line)
+            told = json.loads(_without_sum(line))
         except ValueError:
+            if damaged is not None:
+                damaged.append(line)
             continue
         if "callable" in told:
             callables[told["callable"]] = CallableNames(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import os
 import secrets
@@ -23,6 +22,7 @@ from luxmeter.calls.result import TraceResult
 from luxmeter.calls.table import BY
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.window import Window, first_ns, in_window
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import MissingExtraError, TraceError, UsageError, suggestion
 
 if TYPE_CHECKING:
@@ -159,10 +159,9 @@ def _write_rows(table: pa.Table, path: Path, format: str) -> None:
         return
     with open(path, "w", encoding="utf-8", newline="") as stream:
         if format == "csv":
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(table.column_names)
+            stream.write(csv_text([table.column_names]))
             for batch in table.to_batches(max_chunksize=_ROWS):
-                writer.writerows(zip(*map(_python_values, batch.columns), strict=True))
+                stream.write(csv_text(zip(*map(_python_values, batch.columns), strict=True)))
             return
         stream.write("[")
         before = "\n"

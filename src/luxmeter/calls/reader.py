@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from luxmeter.calls.describe import OWN_NAME, read_lines
 from luxmeter.calls.records import (
@@ -27,9 +27,9 @@ from luxmeter.calls.records import (
     SiteNames,
 )
 from luxmeter.calls.sites import short_names
-from luxmeter.errors import TraceError
+from luxmeter.errors import LuxmeterError, TraceError
 from luxmeter.files import read_json
-from luxmeter.store import read_segments
+from luxmeter.store import read_sealed, read_segments, tell_loss
 
 Numbers = npt.NDArray[Any]
 
@@ -127,14 +127,43 @@ def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = 
     """Read one trace, or several as one. `running` stands in for the end of this process's part while it runs."""
     merger = _Merger()
     for folder in folders:
-        _check(folder)
-        for process in sorted(folder.glob("rank*-*"), key=_rank_and_pid):
-            merger.add(process, running)
+        with _reading(folder):
+            _check(folder)
+            for process in sorted(folder.glob("rank*-*"), key=_rank_and_pid):
+                merger.add(process, running)
     return merger.done()
+
+
+@contextlib.contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Whatever damaged bytes make of who reads them is one kind of error, with the trace's name."""
+    try:
+        yield
+    except LuxmeterError:
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise _damaged(folder, str(error)) from error
+    except Exception as error:
+        raise _damaged(folder, f"{type(error).__name__}: {error}") from error
+
+
+def _damaged(folder: Path, why: str) -> TraceError:
+    return TraceError(
+        "trace-damaged",
+        f"The trace in {folder} cannot be read: {why.rstrip('.')[:300]}.",
+        "Restore it from a copy, or trace again.",
+    )
 
 
 def trace_title(folder: Path) -> str:
     """A trace in a line: how many calls in how long. Reads two columns of it only."""
+    with _reading(folder):
+        return _title(folder)
+
+
+def _title(folder: Path) -> str:
     calls, elapsed_ns, processes = 0, 0, 0
     ranks = set()
     for process in folder.glob("rank*-*"):
@@ -252,10 +281,14 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
     """What one process told about itself."""
     rank, pid = _rank_and_pid(process)
     try:
-        lines = (process / "words.jsonl").read_text(encoding="utf-8").splitlines()
+        told = (process / "words.jsonl").read_bytes().decode("utf-8", "surrogateescape")
+        lines = told.split("\n")
     except FileNotFoundError:
-        lines = []
-    callables, signatures, threads, sites = read_lines(lines)
+        lines = [""]
+    damaged: list[str] = []
+    callables, signatures, threads, sites = read_lines(lines[:-1], damaged)  # behind the last newline: torn
+    if damaged:
+        tell_loss(process / "words.jsonl", f"{len(damaged)} of its lines")
     end = read_json(process / "end.json", default=None)
     if end is None:
         end = running if running is not None and pid == os.getpid() else {}
@@ -269,11 +302,7 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
 def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:
     for part in sorted({path.with_suffix("") for path in (process / "events").glob("[0-9]*")}):
         compact = part.with_suffix(".parquet")
-        table = (
-            pq.read_table(compact, partitioning=None, columns=columns)
-            if compact.exists()
-            else read_segments(part, columns=columns)
-        )
+        table = read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
         if table is not None:
             yield table
 

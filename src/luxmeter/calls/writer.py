@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from luxmeter.calls import records
 from luxmeter.files import write_json
-from luxmeter.store import SegmentWriter
+from luxmeter.store import SegmentWriter, write_sealed
 
 if TYPE_CHECKING:
     from luxmeter.calls.core._core import Recorder
@@ -216,7 +215,11 @@ class Spill:
             self.trouble = self.trouble or "they never reached the writer"
 
         def write() -> None:
-            write_json(self.folder / "end.json", told | {"lost_on_disk": self.lost, "trouble": self.trouble})
+            write_json(
+                self.folder / "end.json",
+                told | {"lost_on_disk": self.lost, "trouble": self.trouble},
+                summed=True,
+            )
 
         self._insist(write)
 
@@ -278,7 +281,7 @@ def _write_parquet(path: Path, batches: list[pa.RecordBatch]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
     try:
-        pq.write_table(pa.Table.from_batches(batches), temporary, **records.PARQUET_OPTIONS)
+        write_sealed(temporary, pa.Table.from_batches(batches), records.PARQUET_OPTIONS)
         os.replace(temporary, path.with_suffix(".parquet"))
     finally:
         temporary.unlink(missing_ok=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
@@ -14,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
 from luxmeter.files import write_file
 
@@ -65,7 +64,7 @@ def write_files(
     written = []
     for number, part in enumerate(parts, start=1):
         name = f"{stem}.{format}" if len(parts) == 1 else f"{stem}_{number}.{format}"
-        text = _json(part) if format == "json" else _csv([columns, *rows_of(part)])
+        text = _json(part) if format == "json" else csv_text([columns, *rows_of(part)])
         write_file(folder / name, text.encode())
         written.append(folder / name)
     return written
@@ -82,7 +81,7 @@ def _parts(records: Records, format: str, most_bytes: int) -> Iterator[dict[str,
         else:
             own = (
                 len(
-                    _csv(
+                    csv_text(
                         [
                             (
                                 name,
@@ -130,12 +129,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(v) for v in value]
     return value
-
-
-def _csv(rows: Sequence[Sequence[Any]]) -> str:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(rows)
-    return stream.getvalue()
 
 
 def _stem(folder: Path, spec: str) -> str:

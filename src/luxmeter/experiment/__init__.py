@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.compare.curves import axes_of as axes_of
     from luxmeter.experiment.compare.curves import curves_of as curves_of
     from luxmeter.experiment.compare.curves import curves_of_tensorboard as curves_of_tensorboard
+    from luxmeter.experiment.compare.curves import in_range as in_range
     from luxmeter.experiment.compare.curves import line_of as line_of
     from luxmeter.experiment.compare.curves import members_of as members_of
     from luxmeter.experiment.compare.curves import names_of as names_of
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.experiment import Experiment as Experiment
     from luxmeter.experiment.experiment import plain_params as plain_params
     from luxmeter.experiment.folder import folder_of as folder_of
+    from luxmeter.experiment.integrations.other_trackers import hear_other_trackers as hear_other_trackers
     from luxmeter.experiment.log.logger import Logger as Logger
     from luxmeter.experiment.meter.meter import AvgMeter as AvgMeter
     from luxmeter.experiment.meter.meter import Meter as Meter
@@ -114,6 +116,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = door(
     __name__,
     {
+        "hear_other_trackers": "integrations.other_trackers",
         "ProjectCode": "capture.project_code",
         "drop_project": "capture.project_code",
         "keep_project": "capture.project_code",
@@ -145,6 +148,7 @@ __getattr__, __dir__, __all__ = door(
         "axes_of": "compare.curves",
         "curves_of": "compare.curves",
         "curves_of_tensorboard": "compare.curves",
+        "in_range": "compare.curves",
         "line_of": "compare.curves",
         "members_of": "compare.curves",
         "names_of": "compare.curves",

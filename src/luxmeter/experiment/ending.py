@@ -99,7 +99,16 @@ def line(run: Run, lab_folder: Path) -> str:
     state = run.state
     if state == "finished":
         note_finished(lab_folder, run.name, run.id)
-    return f"{run.name} {run.id[:5]} {state} in {duration(run.duration or 0.0)}; {compared}"
+    secret = _secrets(run)
+    left = f"; left out of its code, being secrets: {some(secret)}" if secret else ""
+    return f"{run.name} {run.id[:5]} {state} in {duration(run.duration or 0.0)}; {compared}{left}"
+
+
+def _secrets(run: Run) -> list[str]:
+    """Files of the project that were not captured because they hold keys or passwords."""
+    code = run.snapshot
+    found = code.git.get("secrets", []) if code is not None and code.git else []
+    return [str(name) for name in found]
 
 
 def duration(seconds: float) -> str:

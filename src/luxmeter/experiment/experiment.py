@@ -19,6 +19,7 @@ from luxmeter.experiment import ending, running, signals
 from luxmeter.experiment.capture import redaction
 from luxmeter.experiment.capture.capture import Recording
 from luxmeter.experiment.capture.keycode import KeyCode, keycode_of
+from luxmeter.experiment.capture.read_output import printed_series
 from luxmeter.experiment.folder import ExperimentFolder, folder_of
 from luxmeter.experiment.lineage import forgiving, in_environment, note_child, outer_run, parent_of, same_lab
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
@@ -53,6 +54,9 @@ class Experiment:
             raise UsageError("experiment-name", f"{name!r} names no experiment.", "Give a name or a folder.")
         self._params = plain_params(params)
         self._has_params = params is not None
+        self.offers_reading = (
+            False  # at its end, where it printed metrics and logged none: for `luxmeter run`
+        )
         self.given: dict[str, Any] = {}  # by `luxmeter run --param`: they stay when the program names its own
         self._folder: ExperimentFolder | None = None
         self._keycode: list[KeyCode] = []
@@ -266,6 +270,13 @@ class Experiment:
         if self._recording is not None:
             self._recording.after_fork()
 
+    def log_from(self, source: str, values: Mapping[str, Any], step: int | None) -> None:
+        """Log what the program told somebody else: `source`. A name that is taken by another gets it before."""
+        if self._run is not None:
+            self._run.log_from(source, values, step)
+        elif self._beside is not None:
+            self._beside.writer.log(values, step)
+
     def note_random(self) -> None:
         """A framework has been loaded: its random state belongs to the start."""
         if self._recording is not None:
@@ -409,6 +420,8 @@ class Experiment:
             if self._folder is not None:
                 self._folder.note_end(read, recording.changes)
             line = ending.line(read, self._lab.folder)
+            if self.offers_reading and not self._options.read_output and (seen := printed_series(read)):
+                line += f"; it printed {ending.some(seen)}: luxmeter run --read-output keeps such as metrics"
             if (
                 not self._options.quiet
                 and not ending.is_silenced()

@@ -41,6 +41,7 @@ class ExperimentOptions:
         True, "Keep what is printed.", check=_OUTPUT
     )
     output_bytes: int = option(16 << 20, "At most so much of what is printed.", check=_AMOUNT)
+    read_output: bool = option(False, "Read metrics in what is printed: lines such as `epoch 3 loss 0.51`.")
     system_s: float = option(5.0, "Seconds between samples of CPU, memory and GPU; 0: none.", check=_AMOUNT)
     watch_s: float = option(
         5.0, "Seconds between looks into watched folders; 0: only at the end.", check=_AMOUNT
@@ -67,6 +68,7 @@ class ExperimentSettings(TypedDict, total=False):
     code: bool
     output: bool | Literal["all"]
     output_bytes: int
+    read_output: bool
     system_s: float
     watch_s: float
     keep_file_bytes: int
@@ -86,6 +88,7 @@ class RerunOptions:
     folder: Path | None = option(None, "Put the code here and keep it; else a temporary folder.")
     python: str = option("", "Another interpreter than this one.")
     quiet: bool = option(False, "Without the program's own output.", flags="-q --quiet")
+    trust: bool = option(False, "Run its program though the run was not made here by you.")
 
 
 def make_options(settings: ExperimentSettings) -> ExperimentOptions:

@@ -26,6 +26,9 @@ class OpenExperiment(Protocol):
     def end_as(self, outcome: Ending) -> None:
         """End it."""
 
+    def log_from(self, source: str, values: Mapping[str, Any], step: int | None) -> None:
+        """Keep what the program told somebody else."""
+
     def discard(self) -> None:
         """Leave no run."""
 
@@ -53,6 +56,11 @@ def remove(experiment: OpenExperiment) -> None:
     """It has ended."""
     if experiment in _open:
         _open.remove(experiment)
+
+
+def newest_here() -> OpenExperiment | None:
+    """The experiment of this process that was begun last and goes on."""
+    return next((each for each in reversed(_open) if each.is_here()), None)
 
 
 @contextlib.contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -11,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from luxmeter.by_name import by_name
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import MissingExtraError, UsageError, suggestion
+from luxmeter.files import write_named
 from luxmeter.model.optimizers import TrainingMemory, training_memory
 from luxmeter.render import amount
 from luxmeter.store import put_result
@@ -241,11 +241,7 @@ class ModelCost:
     def to_csv(self, path: str | Path | None = None) -> str:
         """One line a module as CSV text, also written to `path` if given."""
         lines = [_flat(row) for row in self.modules]
-        stream = io.StringIO()
-        writer = csv.DictWriter(stream, fieldnames=list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-        return written(stream.getvalue(), path)
+        return written(csv_text([list(lines[0]), *(list(line.values()) for line in lines)]), path)
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row a module, indexed by name (needs pandas)."""
@@ -317,12 +313,5 @@ def written(text: str, path: str | Path | None) -> str:
     """`text`, written to `path` if there is one."""
     if path is None:
         return text
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise UsageError(
-            "no-such-folder",
-            f"{target} cannot be written: there is no folder {target.parent}.",
-            "Make the folder first.",
-        )
-    target.write_text(text, encoding="utf-8")
+    write_named(Path(path), text.encode())
     return text

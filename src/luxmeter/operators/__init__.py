@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from luxmeter.operators.counterparts import counterpart_of as counterpart_of
     from luxmeter.operators.diff import diff_benchmark_files as diff_benchmark_files
     from luxmeter.operators.diff import diff_benchmarks as diff_benchmarks
+    from luxmeter.operators.diff import names_of as names_of
     from luxmeter.operators.extract import operators_of as operators_of
     from luxmeter.operators.foreign.load import load_foreign as load_foreign
     from luxmeter.operators.inputs import outputs_of as outputs_of
@@ -70,6 +71,7 @@ __getattr__, __dir__, __all__ = door(
         "counterpart_of": "counterparts",
         "diff_benchmark_files": "diff",
         "diff_benchmarks": "diff",
+        "names_of": "diff",
         "pair_table": "results",
         "side_by_side": "results",
         "operators_of": "extract",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError, suggestion, warn_once
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.signature import Signature, signature_from_json, to_json
 from luxmeter.store import put_result
 from luxmeter.torch_extra import require_torch
@@ -198,7 +198,7 @@ class Operators:
         if self._whole is not None:
             head["whole"] = list(self._whole)
         lines = [json.dumps(head), *(json.dumps(case_to_json(case), allow_nan=False) for case in self)]
-        write_file(path, ("\n".join(lines) + "\n").encode())
+        write_named(path, ("\n".join(lines) + "\n").encode())
         return path
 
 

@@ -11,7 +11,6 @@ row). All are read.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +20,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter import stats
 from luxmeter.by_name import by_name
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.operators.series import series_of
 from luxmeter.render import NUMBER, SHARE, Column, Table
 from luxmeter.store import put_result
@@ -170,16 +170,13 @@ class BenchResult:
 
     def to_csv(self, path: str | Path) -> Path:
         """Write the rows as CSV."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.records())
-        write_file(Path(path), text.getvalue().encode())
+        rows = [[getattr(row, name) for name in COLUMNS] for row in self.rows]
+        write_named(Path(path), csv_text([COLUMNS, *rows]).encode())
         return Path(path)
 
     def to_json(self, path: str | Path) -> Path:
         """Write everything, raw times included; `load_benchmark` reads it."""
-        write_file(Path(path), (json.dumps(self._said(), indent=1) + "\n").encode())
+        write_named(Path(path), (json.dumps(self._said(), indent=1) + "\n").encode())
         return Path(path)
 
     def to_file(self, path: str | Path) -> Path:
@@ -228,7 +225,7 @@ class BenchResult:
         table = pa.Table.from_pylist([asdict(row) for row in self.rows], schema=schema)
         buffer = io.BytesIO()
         pq.write_table(table, buffer, compression="zstd")
-        write_file(Path(path), buffer.getvalue())
+        write_named(Path(path), buffer.getvalue())
         return Path(path)
 
     def to_pandas(self) -> pd.DataFrame:

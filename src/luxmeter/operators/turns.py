@@ -124,7 +124,7 @@ class TurnsEngine:
             current = -1
             for place, (number, i) in enumerate(progress):
                 if number != current:
-                    if number >= _FEWEST_ROUNDS - 1 and self._clock() > self._deadline:
+                    if number >= _FEWEST_ROUNDS and self._clock() > self._deadline:
                         break
                     current = number
                     self._begin_round(number)

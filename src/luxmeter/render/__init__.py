@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from luxmeter.render.html import chart_html as chart_html
     from luxmeter.render.html import charts_html as charts_html
     from luxmeter.render.html import component as component
+    from luxmeter.render.html import contents as contents
     from luxmeter.render.html import data_block as data_block
     from luxmeter.render.html import element as element
     from luxmeter.render.html import flame_html as flame_html
@@ -93,6 +94,7 @@ __getattr__, __dir__, __all__ = door(
         "chart_html": "html",
         "charts_html": "html",
         "component": "html",
+        "contents": "html",
         "data_block": "html",
         "element": "html",
         "flame_html": "html",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 
@@ -10,6 +11,16 @@ def number(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def mark(value: float) -> str:
+    """A value beside an axis, in few letters: `0.5`, `20 K`, `1e28`."""
+    big = abs(value)
+    if big and (big < 1e-3 or big >= 1e15):
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{float(digits):g}e{int(power)}"
+    place = 0 if big < 1e4 else int(math.log10(big) / 3 + 1e-9)
+    return f"{value / 1000.0**place:.4g}{('', ' K', ' M', ' G', ' T')[place]}"
 
 
 def share(part: float) -> str:

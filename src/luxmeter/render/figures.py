@@ -88,6 +88,8 @@ def _draw(axes: Any, chart: Chart, look: dict[str, str]) -> tuple[list[Any], lis
         chart.x_label + (f"   ({chart.note})" if chart.note else ""),
         color=look["quiet"], fontsize=9, parse_math=False,
     )  # fmt: skip
+    if chart.x_label == "step" and not chart.log_x:
+        axes.xaxis.get_major_locator().set_params(integer=True)
     if chart.log_y:
         axes.set_yscale("log")
     return handles, labels if len(labels) > 1 or any(line.n > 1 for line in chart.lines) else []

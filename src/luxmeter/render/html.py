@@ -1,7 +1,8 @@
 """Values as HTML: tables, trees, charts and graphs that are read without script; view/web adds sorting, zoom and the rest.
 
-Text is escaped unless it is `Html`. No element has a style of its own: what is a number becomes a class (`lux-p37`), so that
-a page may forbid inline styles. The data of a component lies beside it in a block that no text can end.
+Text is escaped unless it is `Html`, and what would turn its direction around is spelled out. No element has a style of its own: what
+is a number becomes a class (`lux-p37`), so that a page may forbid inline styles. The data of a component lies beside it in a block
+that no text can end.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from html import escape
 from typing import Any
 
 from luxmeter.render.curves import COLOURS, Axis, Chart, Floats, Line, Parallel
+from luxmeter.render.plain_text import plain
 from luxmeter.render.svg import chart_svg
 from luxmeter.render.table import TEXT, Column, Table
 
@@ -37,8 +39,8 @@ def element(tag: str, *children: str | None, **attributes: str | int | bool | No
 
 
 def joined(children: Iterable[str | None]) -> Html:
-    """One after the other, each escaped unless it is HTML."""
-    return Html("".join(c if isinstance(c, Html) else escape(c) for c in children if c is not None))
+    """One after the other, each escaped and made plain unless it is HTML."""
+    return Html("".join(c if isinstance(c, Html) else escape(plain(c)) for c in children if c is not None))
 
 
 def data_block(value: Any) -> Html:
@@ -47,15 +49,22 @@ def data_block(value: Any) -> Html:
     return Html(f'<script type="application/json">{text.replace("<", chr(92) + "u003c")}</script>')
 
 
-def component(kind: str, data: Any, *before: str, class_: str = "", **attributes: str | int | None) -> Html:
+def component(kind: str, data: Any) -> Html:
     """A box that the script makes a graph of."""
-    return element("div", *before, data_block(data), class_=class_ or None, data_lux=kind, **attributes)
+    without = element("p", "This graph needs script; its numbers stand in the tables.", class_="lux-quiet")
+    return element("div", element("noscript", without), data_block(data), data_lux=kind)
 
 
 def card(title: str, *children: str | None, id_: str | None = None, quiet: str = "") -> Html:
     """A titled part of a page."""
     head = element("h2", title, *([Html(" "), element("small", quiet, class_="lux-quiet")] if quiet else []))
     return element("section", head, *children, class_="lux-card", id_=id_, aria_label=title)
+
+
+def contents(titles: Mapping[str, str]) -> Html:
+    """Links to the parts of a page: id -> title."""
+    links = [element("a", title, href=f"#{id_}") for id_, title in titles.items()]
+    return element("nav", *links, class_="lux-toc", aria_label="On this page")
 
 
 def tabs(parts: Mapping[str, str]) -> Html:
@@ -101,15 +110,15 @@ def tree_html(
     columns: Sequence[Column], rows: Sequence[Sequence[Any]], depths: Sequence[int], *, names: Sequence[str] = (), open_to: int = 2
 ) -> Html:  # fmt: skip
     """Rows below rows, by depth; the first column folds."""
-    made = []
+    made, shown = [], Table(columns, rows).shown
     for number, (row, depth) in enumerate(zip(rows, depths, strict=True)):
-        cells = [_cell(column, value, None) for column, value in zip(columns, row, strict=True)]
+        cells = [_cell(columns[i], row[i], None) for i in shown]
         made.append(
             element(
                 "tr", *cells, class_=f"lux-i{min(depth, _DEEPEST)}", data_depth=depth, data_name=names[number] if names else None
             )
         )  # fmt: skip
-    grid = _grid(columns, made, "")
+    grid = _grid([columns[i] for i in shown], made, "")
     return element(
         "div",
         element("div", grid, class_="lux-scroll"),
@@ -237,6 +246,7 @@ class Timeline:
     lanes: Mapping[str, Sequence[Bar]]
     kinds: Sequence[str] = ()
     left_out: int = 0
+    ground: int | None = None  # the kind of the time in which a lane has no bar
     start_ns: int | None = None
     end_ns: int | None = None
 
@@ -263,12 +273,13 @@ class Timeline:
             else self.end_ns
         )
         return {"title": self.title, "start": start, "end": end, "lanes": lanes, "words": list(words), "kinds": list(self.kinds),
-                "leftOut": self.left_out}  # fmt: skip
+                "leftOut": self.left_out, "ground": self.ground}  # fmt: skip
 
 
-def timeline_html(timeline: Timeline, *, source: str = "") -> Html:
-    """Calls as they went. `source`: where a server gives the part that is looked at."""
-    return component("timeline", timeline.data() | ({"src": source} if source else {}))
+def timeline_html(timeline: Timeline, *, source: str = "", window: tuple[int, int] | None = None) -> Html:
+    """Calls as they went. `source`: where a server gives the part that is looked at; `window`: what is looked at first."""
+    more = ({"src": source} if source else {}) | ({"window": list(window)} if window else {})
+    return component("timeline", timeline.data() | more)
 
 
 @dataclass(frozen=True)

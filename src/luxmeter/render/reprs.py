@@ -22,7 +22,7 @@ _STYLE = (
     ".lux caption{text-align:left;caption-side:top;color:inherit;padding:0}"
     ".lux td.lux-share{background-image:linear-gradient(to left,rgba(47,126,216,.3) var(--lux-part,0%),transparent var(--lux-part,0%))}"
     ".lux p{margin:.2em 0;white-space:pre-wrap}.lux pre{margin:.3em 0;overflow:auto;color:inherit;background:transparent}.lux .lux-quiet{opacity:.75}"
-    ".lux .lux-charts{display:flex;flex-wrap:wrap;gap:6px 18px}.lux figure{margin:0;flex:1 1 320px;max-width:640px}"
+    ".lux .lux-charts{display:flex;flex-wrap:wrap;gap:6px 18px}.lux figure{margin:0;flex:1 1 320px;max-width:460px}"
     ".lux svg{width:100%;height:auto;display:block}.lux svg text{fill:currentColor;font-size:11px;font-family:inherit}"
     ".lux .lux-legend{list-style:none;margin:0;padding:0;display:flex;flex-wrap:wrap;gap:0 14px}"
     ".lux .lux-legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px}"

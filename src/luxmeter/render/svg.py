@@ -8,13 +8,14 @@ from html import escape
 
 import numpy as np
 
-from luxmeter.render.amounts import number
+from luxmeter.render.amounts import mark
 from luxmeter.render.curves import COLOURS, Chart, Floats, thinned
 
 WIDTH, HEIGHT = 640, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 8, 34
 _MOST_POINTS = 400
 _TICKS = 6
+_MOST_SIZES = 8
 
 
 def chart_svg(chart: Chart) -> str:
@@ -48,9 +49,10 @@ def chart_svg(chart: Chart) -> str:
         parts.append(
             f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{py(v):.1f}" y2="{py(v):.1f}" stroke="#8884"/>'
         )
-        parts.append(f'<text x="{_LEFT - 6}" y="{py(v) + 4:.1f}" text-anchor="end">{number(float(v))}</text>')  # fmt: skip
-    for v in ticks(x0, x1, log=chart.log_x):
-        parts.append(f'<text x="{min(px(v), WIDTH - 16):.1f}" y="{HEIGHT - _BOTTOM + 15}" text-anchor="middle">{number(float(v))}</text>')  # fmt: skip
+        parts.append(f'<text x="{_LEFT - 6}" y="{py(v) + 4:.1f}" text-anchor="end">{mark(float(v))}</text>')  # fmt: skip
+    sizes = sorted(set(xs)) if chart.marks else []
+    for v in sizes if 0 < len(sizes) <= _MOST_SIZES else ticks(x0, x1, log=chart.log_x):
+        parts.append(f'<text x="{min(px(v), WIDTH - 16):.1f}" y="{HEIGHT - _BOTTOM + 15}" text-anchor="middle">{mark(float(v))}</text>')  # fmt: skip
     parts.append(f'<line class="edge" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{HEIGHT - _BOTTOM}" y2="{HEIGHT - _BOTTOM}" stroke="#888"/>')  # fmt: skip
     parts.append(f'<text x="{(_LEFT + WIDTH - _RIGHT) / 2:.0f}" y="{HEIGHT - 3}" text-anchor="middle">{escape(chart.x_label)}</text>')  # fmt: skip
     for i, line in enumerate(lines):
@@ -64,12 +66,13 @@ def chart_svg(chart: Chart) -> str:
                 parts.append(f'<path class="band {name}" fill="{colour}" opacity=".18" d="M{"L".join([*there, *back])}Z"/>')  # fmt: skip
         d = _path(line.x, line.y, px, py, usable_x, usable_y)
         parts.append(f'<path class="curve {name} lux-d{i // len(COLOURS) % 4}" fill="none" stroke="{colour}" stroke-width="1.8" d="{d}"/>')  # fmt: skip
-        points = [k for k, ok in enumerate(good) if ok and usable_y(line.y[k])]
-        if len(points) == 1 or chart.marks:
-            parts += [
-                f'<circle class="dot {name}" fill="{colour}" r="3" cx="{px(line.x[k]):.1f}" cy="{py(line.y[k]):.1f}"/>'
-                for k in points
-            ]
+        drawn = [False, *(ok and usable_y(line.y[k]) for k, ok in enumerate(good)), False]
+        parts += [
+            f'<circle class="dot {name}" fill="{colour}" r="{3 if chart.marks else 2}" cx="{px(line.x[k]):.1f}" cy="{py(line.y[k]):.1f}"/>'
+            for k in range(len(good))
+            if drawn[k + 1]
+            and (chart.marks or not (drawn[k] or drawn[k + 2]))  # a point between gaps has no line
+        ]
     return "".join([*parts, "</svg>"])
 
 
@@ -77,10 +80,12 @@ def ticks(low: float, high: float, *, log: bool) -> Sequence[float]:
     """Round values for the marks of an axis."""
     if log:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        steps = (1,) if last - first > 3 else (1, 3) if last - first > 1 else (1, 2, 5)
+        decades = math.log10(high / low)
+        steps = (1,) if decades > 3 else (1, 3) if decades > 1.2 else (1, 2, 5)
         found = [p * 10.0**e for e in range(first, last + 1) for p in steps]
         found = [v for v in found if low * 0.999 <= v <= high * 1.001]
-        return found if len(found) > 1 else [low, high]
+        if len(found) > 1:
+            return found
     rough = (high - low) / _TICKS or 1.0
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next((m * unit for m in (1, 2, 5, 10) if m * unit >= rough * 0.999), 10 * unit)

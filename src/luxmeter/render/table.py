@@ -42,6 +42,9 @@ TEXT, NUMBER, AMOUNT, DURATION, BYTES, SHARE = Kind
 _WRITTEN: dict[Kind, Callable[[Any], str]] = {
     TEXT: str, NUMBER: number, AMOUNT: amount, DURATION: span, BYTES: size, SHARE: share,
 }  # fmt: skip
+_COLOURS = {
+    "running": "green", "failed": "red", "damaged": "red", "lost": "yellow", "interrupted": "yellow",
+}  # fmt: skip
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -52,7 +55,7 @@ class Column:
     `form` writes numbers otherwise than their kind does, as in `format(value, form)`; `unit` holds durations to one unit.
     Where the width is too small, text is folded down to `folds` columns; then the columns with the lowest `goes` go first
     (None stays); then text is cut down to `least`. A text longer than `most` is always cut. `one_line`: never folded.
-    `hidden` leaves the column out if no row has a value (`empty`) or all have the same (`same`). `bar`: on a page a share is drawn, too.
+    `hidden` leaves the column out if no row has a value (`empty`) or all have the same (`same`). `bar`: on a page a share is drawn, too. `is_state`: coloured where the terminal has colours.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Column:
     one_line: bool = False
     missing: str = "-"
     bar: bool = False
+    is_state: bool = False
 
     def text(self, value: Any) -> str:
         """The words of one value in this column."""
@@ -156,7 +160,10 @@ class Table:
                 overflow="ellipsis" if cut else "fold",
             )  # fmt: skip
         for line in lines:
-            table.add_row(*(Text(line[i]) for i in fit))  # Text: brackets in values are not markup
+            # Text: brackets in values are not markup
+            table.add_row(
+                *(Text(line[i], _COLOURS.get(line[i], "") if columns[i].is_state else "") for i in fit)
+            )
         made = out if out.isatty() else io.StringIO()
         _console(made, _ANY_WIDTH).print(table)  # the widths are given: nothing is left to rich
         if made is not out:

@@ -108,9 +108,10 @@ class _Maker:
         self._open: set[int] = set()  # what is being described: a list may hold itself
 
     def one(self, value: Any, depth: int) -> Argument:
-        if value is None or type(value) in (bool, float, complex, str):
+        kind = type(value)  # compared by `is`: a class of the user's may have a say in `==`
+        if value is None or kind is float or kind is str or kind is bool or kind is complex:
             return value
-        if type(value) is int and value.bit_length() <= _MOST_BITS:
+        if kind is int and value.bit_length() <= _MOST_BITS:
             return value
         before = len(self.places)
         if depth <= _MAX_DEPTH and id(value) not in self._open:
@@ -133,53 +134,55 @@ class _Maker:
         return tuple(found)
 
     def _other(self, value: Any, depth: int) -> Argument:
-        if isinstance(value, self._tensor):
+        of = type(value)  # an object may lie about its class
+        if issubclass(of, self._tensor):
             return self._a_tensor(value)
-        if isinstance(value, tuple):
+        if issubclass(of, tuple):
             return self._all(value, depth)
-        if isinstance(value, list):
+        if issubclass(of, list):
             return ListOf(self._all(value, depth))
-        if isinstance(value, Mapping):
+        if issubclass(of, Mapping):
             flat = self._all((part for pair in value.items() for part in pair), depth)
             return DictOf(tuple(zip(flat[::2], flat[1::2], strict=True)))
-        if isinstance(value, slice):
+        if issubclass(of, slice):
             return SliceOf(*self._all((value.start, value.stop, value.step), depth))
         if value is Ellipsis:
             return Word("ellipsis", "...")
         for kind, known in self._words:
-            if isinstance(value, known):
+            if issubclass(of, known):
                 return Word(kind, str(value).removeprefix("torch."))
-        if isinstance(value, self._nn):
+        if issubclass(of, self._nn):
             spec = self._module(value) if self._module else None
             if spec is None:
                 return Opaque(_type_name(value))
             self.places += [(None, 0) for _ in tensors_in(spec)]
             return spec
-        if isinstance(value, self._generator):
+        if issubclass(of, self._generator):
             return Word("generator", str(value.device))
-        if isinstance(value, self._group):
+        if issubclass(of, self._group):
             ranks = sys.modules["torch.distributed"].get_process_group_ranks(value)
             return Word("group", ",".join(map(str, ranks)))
         return self._rare(value, depth)
 
     def _rare(self, value: Any, depth: int) -> Argument:
+        of = type(value)
         if self._mindspore is not None and (found := self._mindspore(value)) is not None:
             self.places += [(None, 0)] if isinstance(found, TensorSpec) else []
             return found
-        if isinstance(value, enum.Enum):
-            return Word("enum", utf8(f"{type(value).__module__}:{type(value).__qualname__}.{value.name}"))
+        if issubclass(of, enum.Enum):
+            return Word("enum", utf8(f"{of.__module__}:{of.__qualname__}.{value.name}"))
         plain: Any
         for plain in (int, float, complex):  # subclasses, numpy's float64 among them
-            if isinstance(value, plain) and type(value) is not plain:
+            if issubclass(of, plain) and of is not plain:
                 return self.one(plain(value), depth + 1)
-        if isinstance(value, str):
+        if issubclass(of, str):
             return str.__str__(value)
-        if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        if of.__module__ == "numpy" and getattr(value, "shape", None) == ():
             return self.one(value.item(), depth + 1)
         if callable(value) and hasattr(value, "__qualname__") and "<" not in value.__qualname__:
-            kind = "class" if isinstance(value, type) else "function"
+            kind = "class" if issubclass(of, type) else "function"
             return Word(kind, utf8(public_name(value)))
-        if dataclasses.is_dataclass(value) and type(value).__module__.startswith("torch."):
+        if dataclasses.is_dataclass(value) and of.__module__.startswith("torch."):
             before = len(self.places)
             names = [f.name for f in dataclasses.fields(value)]
             settings = self._all((getattr(value, name) for name in names), depth)

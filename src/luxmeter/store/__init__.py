@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from luxmeter.store.finished import FinishedRun as FinishedRun
     from luxmeter.store.finished import id_of_origin as id_of_origin
     from luxmeter.store.going import GoingRuns as GoingRuns
+    from luxmeter.store.inspect import Damage as Damage
+    from luxmeter.store.inspect import damage_of_lab as damage_of_lab
     from luxmeter.store.jobs import ENDED as ENDED
     from luxmeter.store.jobs import JOB_STATES as JOB_STATES
     from luxmeter.store.jobs import Job as Job
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from luxmeter.store.jobs import Needs as Needs
     from luxmeter.store.journal import host_name as host_name
     from luxmeter.store.lab import Lab as Lab
+    from luxmeter.store.origin import is_own as is_own
     from luxmeter.store.output_file import OutputFile as OutputFile
     from luxmeter.store.points import checked_key as checked_key
     from luxmeter.store.points import checked_step as checked_step
@@ -66,8 +69,12 @@ if TYPE_CHECKING:
     from luxmeter.store.rows import RunRow as RunRow
     from luxmeter.store.rows import flatten as flatten
     from luxmeter.store.run import Run as Run
+    from luxmeter.store.sealed import read_sealed as read_sealed
+    from luxmeter.store.sealed import tell_loss as tell_loss
+    from luxmeter.store.sealed import write_sealed as write_sealed
     from luxmeter.store.segments import SegmentWriter as SegmentWriter
     from luxmeter.store.segments import compact as compact
+    from luxmeter.store.segments import damage_in as damage_in
     from luxmeter.store.segments import read_segments as read_segments
     from luxmeter.store.values import File as File
     from luxmeter.store.values import Histogram as Histogram
@@ -103,6 +110,9 @@ __getattr__, __dir__, __all__ = door(
         "host_name": "journal",
         "Lab": "lab",
         "layout": "layout",
+        "Damage": "inspect",
+        "damage_of_lab": "inspect",
+        "is_own": "origin",
         "OutputFile": "output_file",
         "checked_key": "points",
         "checked_step": "points",
@@ -131,7 +141,11 @@ __getattr__, __dir__, __all__ = door(
         "RunRow": "rows",
         "flatten": "rows",
         "Run": "run",
+        "read_sealed": "sealed",
+        "tell_loss": "sealed",
+        "write_sealed": "sealed",
         "SegmentWriter": "segments",
+        "damage_in": "segments",
         "compact": "segments",
         "RankWriter": "rank_writer",
         "run_of_job": "rank_writer",

@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import sqlalchemy.exc
-
 from luxmeter.errors import LuxmeterError, StoreError, warn_once
 from luxmeter.files import read_json
 from luxmeter.settings import LAB_FILE, without_password
 from luxmeter.store import checked, layout
-from luxmeter.store.database import server_error, server_url, sqlite_url
+from luxmeter.store.database import ServerError, server_url, sqlite_url
+from luxmeter.store.growing_summary import GrowingSummary
 from luxmeter.store.index import Index, IndexChange
 from luxmeter.store.journal import host_name, read_tail
 from luxmeter.store.liveness import Process
@@ -40,6 +40,9 @@ class Catalog:
         self._lab_id = lab_id
         self._index: Index | None = None
         self._server: str | None = None  # where the index is, if not in a file
+        self._growing: dict[
+            str, GrowingSummary
+        ] = {}  # of runs that go on: they are looked at again and again
 
     def select(
         self,
@@ -109,38 +112,33 @@ class Catalog:
             index = self._open()
             self._refresh(index, anew=anew)
             return question(index)
-        except sqlalchemy.exc.DBAPIError as error:
-            if self._server is not None:
-                return self._ask_once_more(question, error, anew)
-            if isinstance(error, sqlalchemy.exc.OperationalError):
-                return self._ask_in_memory(question, error)
-            if not isinstance(error, sqlalchemy.exc.DatabaseError):
+        except ServerError:
+            if self._index is None:
                 raise
+            return self._ask_once_more(question, anew)
+        except sqlite3.OperationalError as error:
+            return self._ask_in_memory(question, error)
+        except sqlite3.DatabaseError as error:
             self._replace_damaged(error)
             index = self._open()
             self._refresh(index)
             return question(index)
 
-    def _ask_once_more(
-        self, question: Callable[[Index], T], error: sqlalchemy.exc.DBAPIError, anew: bool
-    ) -> T:
+    def _ask_once_more(self, question: Callable[[Index], T], anew: bool) -> T:
         """Once more on new connections, where it was open: it was started anew, or another version made other tables."""
-        shown = without_password(self._server or "")
-        if self._index is None:
-            raise server_error(shown, error) from error
         self.close()
         try:
             index = self._open()
             self._refresh(index, anew=anew)
             return question(index)
-        except sqlalchemy.exc.DBAPIError as again:
+        except ServerError:
             self.close()
-            raise server_error(shown, again) from again
+            raise
 
     def _ask_in_memory(self, question: Callable[[Index], T], error: Exception) -> T:
         warn_once(
             "index-not-writable",
-            f"The index of {self._folder} cannot be written: {str(getattr(error, 'orig', error)).strip()}.",
+            f"The index of {self._folder} cannot be written: {error}.",
             "Listing works from the directories, but slowly: give rights to the lab's index folder.",
             key=str(self._folder),
         )
@@ -199,7 +197,7 @@ class Catalog:
             self._file().with_name(self._file().name + suffix).unlink(missing_ok=True)
         warn_once(
             "index-damaged",
-            f"The index of {self._folder} was damaged ({str(getattr(error, 'orig', error)).strip()}).",
+            f"The index of {self._folder} was damaged ({error}).",
             f"It was made anew from the runs' directories; the old one is {aside.name}.",
             key=str(aside),
         )
@@ -246,7 +244,7 @@ class Catalog:
         entries = []
         for name in sorted(changed):
             folder = self._folder / layout.RUNS / name
-            entry = entry_of(folder, self._folder) if layout.is_named("run", name) else None
+            entry = entry_of(folder, self._folder, self._growing) if layout.is_named("run", name) else None
             if entry is not None:
                 entries.append(entry)
                 continue
@@ -273,10 +271,15 @@ def row_of(run: Run) -> RunRow:
     return _entry(run).row
 
 
-def entry_of(folder: Path, lab_folder: Path) -> Entry | None:
-    """What the index takes in of a run's folder: one whose files cannot be read is `damaged`; None if it is no run."""
+def entry_of(
+    folder: Path, lab_folder: Path, growing: dict[str, GrowingSummary] | None = None
+) -> Entry | None:
+    """What the index takes in of a run's folder: one whose files cannot be read is `damaged`; None if it is no run.
+
+    `growing`: what is known of runs that go on, so that only what they logged since is read.
+    """
     try:
-        return _entry(Run(folder, lab_folder))
+        return _entry(Run(folder, lab_folder), growing)
     except Exception as error:  # noqa: BLE001  (whatever bytes do: one run's must not hide the others)
         if not checked.is_begun(folder):
             return None  # removed meanwhile, or never begun
@@ -309,12 +312,17 @@ def _damaged_entry(folder: Path, error: Exception) -> Entry:
     return Entry(row, {}, {}, recheck=True)
 
 
-def _entry(run: Run) -> Entry:
+def _entry(run: Run, growing: dict[str, GrowingSummary] | None = None) -> Entry:
     for table in run.tables():
         check_table(run.folder / layout.TABLES / table)
     _ = run.environment
     params = run.flat_params
-    row = run.row_with(params)
+    metrics = None
+    if growing is not None and run.state == "running":
+        metrics = growing.setdefault(run.id, GrowingSummary(run.folder)).record()
+    elif growing is not None:
+        growing.pop(run.id, None)
+    row = run.row_with(params, metrics)
     # On this machine a lost process stays lost; elsewhere it may only have been silent.
     elsewhere = row.state == "lost" and run.identity["process"]["machine"] != Process.here().machine
     return Entry(row, params, row.metrics, recheck=row.state == "running" or elsewhere)

@@ -84,6 +84,15 @@ def read_summary(run_folder: Path) -> dict[str, dict[str, Any]] | None:
     return None if said is None else check_summary(path, said)
 
 
+def read_sources(run_folder: Path) -> dict[str, str]:
+    """sources.json: from where a metric was taken that the program did not log itself."""
+    path = run_folder / layout.SOURCES
+    found = _object(path, read_json(path, {}), {})
+    if not all(isinstance(part, str) for pair in found.items() for part in pair):
+        raise damaged(path, "a source is no text")
+    return found
+
+
 def check_summary(path: Path, said: Any) -> dict[str, dict[str, Any]]:
     """A summary, whether it was kept or made from the table at `path`."""
     tests: dict[str, Test] = {

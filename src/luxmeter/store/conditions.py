@@ -1,67 +1,90 @@
-"""A filter expression and a sort as SQL on the index's tables."""
+"""A filter expression and a sort as SQL on the index's tables.
+
+A column's name is made of words of ours alone; whatever a user typed is a value, never text of the statement.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import sqlalchemy as sa
+from typing import Any, NamedTuple
 
 from luxmeter.store.query import Both, Condition, Expression, Field, Not
-from luxmeter.store.tables import metrics, params, runs, tags
+from luxmeter.store.tables import METRICS, PARAMS, RUNS, TAGS
 
 _COLUMNS = {
-    "id": "id",
-    "name": "name",
-    "state": "state",
-    "note": "note",
-    "host": "host",
-    "archived": "archived",
-}
+    name: f"{RUNS}.{column}"
+    for name, column in {
+        **{name: name for name in ("id", "name", "state", "note", "host", "archived")},
+        "created": "created_ns",
+        "ended": "ended_ns",
+        "tag": "tags_json",
+    }.items()
+} | {"duration": f"(({RUNS}.ended_ns - {RUNS}.created_ns) / 1e9)"}
+
+
+class Sql(NamedTuple):
+    """A piece of a statement, and the values of its question marks."""
+
+    text: str
+    values: tuple[Any, ...] = ()
 
 
 def asked(
-    query: sa.Select[Any],
+    columns: str,
     expression: Expression | None,
     sort: Sequence[tuple[Field, bool]],
     lab: str,
     *,
+    archived: bool | None = None,
     limit: int | None = None,
-) -> sa.Select[Any]:
-    """`query` on `runs` of one lab, with the filter, the order and the limit.
+) -> Sql:
+    """The statement that gives `columns` of one lab's runs, with the filter, the order and the limit.
 
     Conditions on parameters and metrics that must all hold are joins: a run has each at most once, and the database
     begins with the one that leaves the fewest. What stands under `or` and `not` is a select inside the condition.
     """
-    joined = _Joined(query, lab)
+    joined = _Joined(lab)
+    if archived is not None:
+        joined.wheres.append(Sql(f"{RUNS}.archived = ?", (archived,)))
     for part in _all_of(expression):
         if isinstance(part, Condition) and part.field.kind in ("param", "metric"):
             joined.require(part)
         else:
-            joined.query = joined.query.where(where_clause(part, lab))
+            joined.wheres.append(where_clause(part, lab))
     # Sorted by the index of creation, the database would walk through all runs instead of beginning with the
     # condition; that pays only where it can stop after a few.
     joined.sort(sort, walk=limit is not None or not joined.required)
-    return joined.query if limit is None else joined.query.limit(limit)
+    pieces = [
+        Sql(f"select {columns} from {RUNS}"),
+        *joined.joins,
+        _joined(" and ", joined.wheres, "where "),
+        Sql(f"order by {', '.join(joined.orders)}"),
+        *([] if limit is None else [Sql("limit ?", (limit,))]),
+    ]
+    return _joined(" ", pieces)
 
 
-def where_clause(expression: Expression, lab: str) -> Any:
-    """The expression as a condition on `runs` of one lab."""
+def where_clause(expression: Expression, lab: str) -> Sql:
+    """The expression as a condition on the runs of one lab."""
     if isinstance(expression, Both):
-        left, right = where_clause(expression.left, lab), where_clause(expression.right, lab)
-        return sa.and_(left, right) if expression.word == "and" else sa.or_(left, right)
+        sides = [where_clause(expression.left, lab), where_clause(expression.right, lab)]
+        inner = _joined(f" {expression.word} ", sides)
+        return Sql(f"({inner.text})", inner.values)
     if isinstance(expression, Not):
-        return sa.not_(where_clause(expression.inner, lab))
+        inner = where_clause(expression.inner, lab)
+        return Sql(f"(not {inner.text})", inner.values)
     return _condition(expression, lab)
 
 
 class _Joined:
-    """A query on `runs` and the parameters and metrics joined to it, each once."""
+    """A question about runs, and the parameters and metrics joined to it, each once."""
 
-    def __init__(self, query: sa.Select[Any], lab: str) -> None:
-        self.query = query
-        self.required: dict[tuple[str, str], Any] = {}
-        self._compared: set[Any] = set()  # columns that cannot be null in what is found
+    def __init__(self, lab: str) -> None:
+        self.joins: list[Sql] = []
+        self.wheres = [Sql(f"{RUNS}.lab = ?", (lab,))]
+        self.orders: list[str] = []
+        self.required: dict[tuple[str, str], str] = {}
+        self._compared: set[str] = set()  # columns that cannot be null in what is found
         self._lab = lab
 
     def require(self, condition: Condition) -> None:
@@ -69,10 +92,10 @@ class _Joined:
         field = condition.field
         table = self.required.get((field.kind, field.name))
         if table is None:
-            table = self.required[field.kind, field.name] = self._table(field, f"has{len(self.required)}")
-            self.query = self.query.join(table, self._on(table, field))
+            table = self.required[field.kind, field.name] = f"has{len(self.required)}"
+            self._join("join", field, table)
         column, value = _compared(table, condition)
-        self.query = self.query.where(_compare(column, condition.op, value))
+        self.wheres.append(_compare(column, condition.op, value))
         self._compared.add(column)
 
     def sort(self, fields: Sequence[tuple[Field, bool]], *, walk: bool) -> None:
@@ -81,27 +104,26 @@ class _Joined:
             for column in self._sorted(field, f"sort{number}", walk):
                 optional = field.kind in ("param", "metric", "ended", "duration")
                 if optional and column not in self._compared:
-                    self.query = self.query.order_by(column.is_(None))
-                self.query = self.query.order_by(column.desc() if falling else column.asc())
+                    self.orders.append(f"{column} is null")
+                self.orders.append(f"{column} {'desc' if falling else 'asc'}")
         if not fields or fields[-1][0].kind != "created":
-            self.query = self.query.order_by(_created(walk).desc())
+            self.orders.append(f"{_created(walk)} desc")
 
-    def _sorted(self, field: Field, alias: str, walk: bool) -> list[Any]:
+    def _sorted(self, field: Field, alias: str, walk: bool) -> list[str]:
         if field.kind == "created":
             return [_created(walk)]
         if field.kind not in ("param", "metric"):
-            return [_column(field)]
+            return [_COLUMNS[field.kind]]
         table = self.required.get((field.kind, field.name))
         if table is None:
-            table = self._table(field, alias)
-            self.query = self.query.outerjoin(table, self._on(table, field))
-        return [table.c.number, table.c.text] if field.kind == "param" else [table.c[field.part]]
+            table = alias
+            self._join("left join", field, table)
+        return [f"{table}.number", f"{table}.text"] if field.kind == "param" else [f"{table}.{field.part}"]
 
-    def _table(self, field: Field, alias: str) -> Any:
-        return (params if field.kind == "param" else metrics).alias(alias)
-
-    def _on(self, table: Any, field: Field) -> Any:
-        return (table.c.lab == self._lab) & (table.c.run == runs.c.id) & (table.c.key == field.name)
+    def _join(self, word: str, field: Field, alias: str) -> None:
+        table = PARAMS if field.kind == "param" else METRICS
+        on = f"{alias}.lab = ? and {alias}.run = {RUNS}.id and {alias}.key = ?"
+        self.joins.append(Sql(f"{word} {table} {alias} on {on}", (self._lab, field.name)))
 
 
 def _all_of(expression: Expression | None) -> Iterator[Expression]:
@@ -113,62 +135,51 @@ def _all_of(expression: Expression | None) -> Iterator[Expression]:
         yield expression
 
 
-def _created(walk: bool) -> Any:
-    return runs.c.created_ns if walk else runs.c.created_ns + 0  # an expression: no index gives its order
+def _created(walk: bool) -> str:
+    return (
+        f"{RUNS}.created_ns" if walk else f"({RUNS}.created_ns + 0)"
+    )  # an expression: no index gives its order
 
 
-def _condition(condition: Condition, lab: str) -> Any:
+def _condition(condition: Condition, lab: str) -> Sql:
     # The lab is a constant in the inner selects, not runs.lab: a select that refers to the outer row is run again
     # for each of 10,000 runs.
     field, op, value = condition.field, condition.op, condition.value
     if field.kind == "tag":
-        test = _compare(tags.c.tag, "=" if op == "!=" else op, str(value))
-        inner = sa.select(tags.c.run).where(tags.c.lab == lab, test)
-        return sa.not_(runs.c.id.in_(inner)) if op == "!=" else runs.c.id.in_(inner)
+        test = _compare("tag", "=" if op == "!=" else op, str(value))
+        word = "not in" if op == "!=" else "in"
+        return Sql(
+            f"{RUNS}.id {word} (select run from {TAGS} where lab = ? and {test.text})", (lab, *test.values)
+        )
     if field.kind in ("param", "metric"):
-        table = params if field.kind == "param" else metrics
+        table = PARAMS if field.kind == "param" else METRICS
         column, wanted = _compared(table, condition)
-        inner = sa.select(table.c.run).where(table.c.lab == lab, table.c.key == field.name)
-        return runs.c.id.in_(inner.where(_compare(column, op, wanted)))
+        test = _compare(column, op, wanted)
+        inner = f"select run from {table} where lab = ? and key = ? and {test.text}"
+        return Sql(f"{RUNS}.id in ({inner})", (lab, field.name, *test.values))
     if field.kind == "archived":
-        return runs.c.archived.is_(bool(value)) if op == "=" else runs.c.archived.is_not(bool(value))
-    return _compare(
-        _column(field), op, value if field.kind in ("created", "ended", "duration") else str(value)
-    )
+        return Sql(f"{_COLUMNS['archived']} {'=' if op == '=' else '!='} ?", (bool(value),))
+    plain = value if field.kind in ("created", "ended", "duration") else str(value)
+    return _compare(_COLUMNS[field.kind], op, plain)
 
 
-def _compared(table: Any, condition: Condition) -> tuple[Any, Any]:
-    """The column of `params` or `metrics` that a condition is about, and the value it is compared with."""
+def _compared(table: str, condition: Condition) -> tuple[str, Any]:
+    """The column of a table of parameters or metrics that a condition is about, and the value it is compared with."""
     value = condition.value
     if condition.field.kind == "metric":
-        return table.c[condition.field.part], value
+        return f"{table}.{condition.field.part}", value
     number = isinstance(value, bool | int | float) and condition.op != "~"
-    return (table.c.number, float(value)) if number else (table.c.text, str(value))
+    return (f"{table}.number", float(value)) if number else (f"{table}.text", str(value))
 
 
-def _column(field: Field) -> Any:
-    if field.kind == "created":
-        return runs.c.created_ns
-    if field.kind == "ended":
-        return runs.c.ended_ns
-    if field.kind == "duration":
-        return (runs.c.ended_ns - runs.c.created_ns) / 1e9
-    if field.kind == "tag":
-        return runs.c.tags_json
-    return runs.c[_COLUMNS[field.kind]]
-
-
-def _compare(column: Any, op: str, value: Any) -> Any:
+def _compare(column: str, op: str, value: Any) -> Sql:
     if op == "~":
-        return sa.cast(column, sa.Text).like(_like(str(value)), escape="\\")
-    return {
-        "=": column == value,
-        "!=": column != value,
-        "<": column < value,
-        "<=": column <= value,
-        ">": column > value,
-        ">=": column >= value,
-    }[op]
+        return Sql(f"cast({column} as text) like ? escape '\\'", (_like(str(value)),))
+    return Sql(f"{column} {op} ?", (value,))
+
+
+def _joined(between: str, pieces: Sequence[Sql], before: str = "") -> Sql:
+    return Sql(before + between.join(piece.text for piece in pieces), sum((p.values for p in pieces), ()))
 
 
 def _like(pattern: str) -> str:

@@ -17,17 +17,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import sqlalchemy as sa
-
 from luxmeter.errors import StoreError
+from luxmeter.store import tables
 from luxmeter.store.conditions import asked
-from luxmeter.store.database import Database
+from luxmeter.store.database import Connection, Database
 from luxmeter.store.query import Expression, Field
 from luxmeter.store.rows import Entry, RunHeads, RunRow
-from luxmeter.store.tables import KEY_LENGTH, metadata, metrics, params, progress, runs, tags
+from luxmeter.store.tables import KEY_LENGTH, METRICS, PARAMS, PROGRESS, RUNS, TAGS
 
 SCHEMA = 3
-_MANY = 500  # rows of one IN list or one insert: SQLite limits the number of variables
+_MANY = 500  # values of one IN list: SQLite limits the number of variables
+_ROW = ", ".join(f"{RUNS}.{name}" for name in RunRow._fields)
+_RUN = ", ".join(("lab", "recheck", "head", *RunRow._fields))
+_SUMMARY = ("n", "last", "last_step", "min", "max")
+_PROGRESS = f"select value from {PROGRESS} where lab = ? and key = ?"
+_SET_PROGRESS = f"insert into {PROGRESS} (lab, key, value) values (?, ?, ?)"
 
 
 class Index:
@@ -37,11 +41,6 @@ class Index:
         self._lab = lab_id
         self.database = Database(url)
         self._read = self.database.read
-        # Asked before each answer: made once.
-        self._progress = sa.select(progress.c.value).where(
-            progress.c.lab == lab_id, progress.c.key == "progress"
-        )
-        self._recheck = sa.select(runs.c.id).where(runs.c.lab == lab_id, runs.c.recheck.is_(True))
         try:
             with self.database.change() as connection:
                 self._check_schema(connection)
@@ -64,25 +63,21 @@ class Index:
     def known(self) -> tuple[set[str], set[str]]:
         """The ids it holds, and those among them to look at again."""
         with self._read() as connection:
-            found = connection.execute(
-                sa.select(runs.c.id, runs.c.recheck).where(runs.c.lab == self._lab)
-            ).all()
-        return {row.id for row in found}, {row.id for row in found if row.recheck}
+            found = connection.rows(f"select id, recheck from {RUNS} where lab = ?", self._lab)
+        return {id_ for id_, _ in found}, {id_ for id_, recheck in found if recheck}
 
     def standing(self) -> tuple[dict[str, Any], set[str]]:
         """How far the journal and the directories were read, and the ids to look at again: they were running."""
         with self._read() as connection:
-            text = connection.execute(self._progress).scalar()
-            recheck = set(connection.execute(self._recheck).scalars())
-        return dict(json.loads(text)) if text else {}, recheck
+            text = connection.value(_PROGRESS, self._lab, "progress")
+            recheck = connection.rows(f"select id from {RUNS} where lab = ? and recheck = ?", self._lab, True)
+        return dict(json.loads(text)) if text else {}, {id_ for (id_,) in recheck}
 
     def folder_on(self, host: str) -> str | None:
         """Where the lab lay on a machine when that last opened the index."""
-        found = sa.select(progress.c.value).where(
-            progress.c.lab == self._lab, progress.c.key == _folder_key(host)
-        )
         with self._read() as connection:
-            return connection.execute(found).scalar()
+            found: str | None = connection.value(_PROGRESS, self._lab, _folder_key(host))
+        return found
 
     # -- asking -----------------------------------------------------------------------------------------------
 
@@ -95,10 +90,9 @@ class Index:
         archived: bool | None = False,
     ) -> list[RunRow]:
         """The runs that fulfil `expression`; archived: only those, only others, or None for both."""
-        columns = [runs.c[name] for name in RunRow._fields]
+        query = asked(_ROW, expression, sort, self._lab, archived=archived, limit=limit)
         with self._read() as connection:
-            found = connection.execute(self._query(columns, expression, sort, limit, archived)).fetchall()
-        return list(map(RunRow._make, found))
+            return list(map(RunRow._make, connection.rows(query.text, *query.values)))
 
     def select_heads(
         self,
@@ -109,79 +103,62 @@ class Index:
         archived: bool | None = False,
     ) -> RunHeads:
         """As `select`, but only the head of each, all in one text: 10,000 of them come as quickly as 100 rows do."""
-        found = self._query([runs.c.head], expression, sort, limit, archived).subquery()
-        join = sa.func.string_agg if self.database.is_server else sa.func.group_concat
+        query = asked(f"{RUNS}.head", expression, sort, self._lab, archived=archived, limit=limit)
+        join = "string_agg" if self.database.is_server else "group_concat"
         with self._read() as connection:
-            count, text = connection.execute(sa.select(sa.func.count(), join(found.c.head, ","))).one()
+            statement = f"select count(*), {join}(head, ',') from ({query.text}) found"
+            ((count, text),) = connection.rows(statement, *query.values)
         return RunHeads(count, text or "")
 
     def rows(self, ids: Sequence[str]) -> list[RunRow]:
         """The runs with these ids, in no order; unknown ones are left out."""
         found: list[RunRow] = []
-        columns = [runs.c[name] for name in RunRow._fields]
         with self._read() as connection:
-            for start in range(0, len(ids), _MANY):
-                some = runs.c.id.in_(ids[start : start + _MANY])
-                query = sa.select(*columns).where(runs.c.lab == self._lab, some)
-                found += map(RunRow._make, connection.execute(query).fetchall())
+            for some in _batches(list(ids)):
+                query = f"select {_ROW} from {RUNS} where lab = ? and id in ({_marks(some)})"
+                found += map(RunRow._make, connection.rows(query, self._lab, *some))
         return found
-
-    def _query(
-        self,
-        columns: Sequence[Any],
-        expression: Expression | None,
-        sort: Sequence[tuple[Field, bool]],
-        limit: int | None,
-        archived: bool | None,
-    ) -> sa.Select[Any]:
-        query = sa.select(*columns).where(runs.c.lab == self._lab)
-        if archived is not None:
-            query = query.where(runs.c.archived.is_(archived))
-        return asked(query, expression, sort, self._lab, limit=limit)
 
     def find(self, reference: str) -> list[tuple[str, str]]:
         """Ids that `reference` may mean, newest first, each with how: id, prefix, name or tag."""
-        mine = runs.c.lab == self._lab
-        newest = runs.c.created_ns.desc()
         with self._read() as connection:
 
-            def ids(condition: Any) -> list[str]:
-                return list(
-                    connection.execute(sa.select(runs.c.id).where(mine, condition).order_by(newest)).scalars()
-                )
+            def ids(condition: str, *values: str) -> list[str]:
+                query = f"select id from {RUNS} where lab = ? and {condition} order by created_ns desc"
+                return [id_ for (id_,) in connection.rows(query, self._lab, *values)]
 
-            if exact := ids(runs.c.id == reference):
+            if exact := ids("id = ?", reference):
                 return [(exact[0], "id")]
             # A range, not LIKE: that could not use the key.
-            beginning = (runs.c.id >= reference) & (runs.c.id < reference + "\U0010ffff")
-            prefixed = [(id_, "prefix") for id_ in ids(beginning)]
-            named = [(id_, "name") for id_ in ids(runs.c.name == reference)]
-            tagged = sa.select(tags.c.run).where(tags.c.lab == self._lab, tags.c.tag == reference)
-            return named or [(id_, "tag") for id_ in ids(runs.c.id.in_(tagged))] or prefixed
+            prefixed = [
+                (id_, "prefix") for id_ in ids("id >= ? and id < ?", reference, reference + "\U0010ffff")
+            ]
+            named = [(id_, "name") for id_ in ids("name = ?", reference)]
+            tagged = f"id in (select run from {TAGS} where lab = ? and tag = ?)"
+            return named or [(id_, "tag") for id_ in ids(tagged, self._lab, reference)] or prefixed
 
     def newest(self, number: int) -> str | None:
         """The id of the run that is `number` before the newest, archived ones left out."""
-        query = sa.select(runs.c.id).where(runs.c.lab == self._lab, runs.c.archived.is_(False))
+        query = (
+            f"select id from {RUNS} where lab = ? and archived = ? order by created_ns desc limit 1 offset ?"
+        )
         with self._read() as connection:
-            return connection.execute(
-                query.order_by(runs.c.created_ns.desc()).offset(number).limit(1)
-            ).scalar()
+            found: str | None = connection.value(query, self._lab, False, number)
+        return found
 
-    def _check_schema(self, connection: sa.Connection) -> None:
-        key = (progress.c.lab == "") & (progress.c.key == "schema")
-        version = sa.select(progress.c.value).where(key)
+    def _check_schema(self, connection: Connection) -> None:
         if self.database.is_server:
-            progress.create(connection, checkfirst=True)
-            self._refuse_newer(connection.execute(version).scalar())
-        metadata.create_all(connection)
-        found = connection.execute(version).scalar()
-        if found is None:
-            connection.execute(progress.insert().values(lab="", key="schema", value=str(SCHEMA)))
-        elif int(found) != SCHEMA:
+            tables.create(connection, PROGRESS)
+            self._refuse_newer(connection.value(_PROGRESS, "", "schema"))
+        tables.create(connection)
+        found = connection.value(_PROGRESS, "", "schema")
+        if found is not None and int(found) != SCHEMA:
             # Derived data of another version: made anew, from the directories.
-            metadata.drop_all(connection)
-            metadata.create_all(connection)
-            connection.execute(progress.insert().values(lab="", key="schema", value=str(SCHEMA)))
+            tables.drop(connection)
+            tables.create(connection)
+            found = None
+        if found is None:
+            connection.do(_SET_PROGRESS, "", "schema", str(SCHEMA))
 
     def _refuse_newer(self, found: str | None) -> None:
         """Others use it: made anew by this version, it would be made anew by theirs, and so on."""
@@ -196,49 +173,37 @@ class Index:
 class IndexChange:
     """A transaction on one lab's part."""
 
-    def __init__(self, connection: sa.Connection, lab: str) -> None:
+    def __init__(self, connection: Connection, lab: str) -> None:
         self._connection = connection
         self._lab = lab
 
     def drop(self, ids: Iterable[str]) -> None:
         """Forget runs."""
-        listed = list(ids)
-        for start in range(0, len(listed), _MANY):
-            some = listed[start : start + _MANY]
-            for table, column in ((params, "run"), (metrics, "run"), (tags, "run"), (runs, "id")):
-                self._connection.execute(
-                    table.delete().where(table.c.lab == self._lab, table.c[column].in_(some))
-                )
+        for some in _batches(list(ids)):
+            for table, column in ((PARAMS, "run"), (METRICS, "run"), (TAGS, "run"), (RUNS, "id")):
+                statement = f"delete from {table} where lab = ? and {column} in ({_marks(some)})"
+                self._connection.do(statement, self._lab, *some)
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Take runs in, in place of what was known of them."""
         listed = list(entries)
         self.drop(entry.row.id for entry in listed)
         lab = self._lab
-        self._insert(runs, [_run(lab, e) for e in listed])
+        self._insert(RUNS, _RUN, [_run(lab, e) for e in listed])
         self._insert(
-            params,
-            [
-                {"lab": lab, "run": e.row.id, "key": key, **_typed(v)}
-                for e in listed
-                for key, v in _short(e.params)
-            ],
+            PARAMS,
+            "lab, run, key, number, text",
+            [(lab, e.row.id, key, *_typed(v)) for e in listed for key, v in _short(e.params)],
         )
         self._insert(
-            metrics,
-            [
-                {"lab": lab, "run": e.row.id, "key": key, **_finite(v)}
-                for e in listed
-                for key, v in _short(e.metrics)
-            ],
+            METRICS,
+            f"lab, run, key, {', '.join(_SUMMARY)}",
+            [(lab, e.row.id, key, *_summary(v)) for e in listed for key, v in _short(e.metrics)],
         )
         self._insert(
-            tags,
-            [
-                {"lab": lab, "run": e.row.id, "tag": tag}
-                for e in listed
-                for tag, _ in _short(dict.fromkeys(e.row.tags))
-            ],
+            TAGS,
+            "lab, run, tag",
+            [(lab, e.row.id, tag) for e in listed for tag, _ in _short(dict.fromkeys(e.row.tags))],
         )
 
     def set_progress(self, value: dict[str, Any]) -> None:
@@ -250,22 +215,29 @@ class IndexChange:
         self._set(_folder_key(host), _storable(folder))
 
     def _set(self, key: str, value: str) -> None:
-        same = (progress.c.lab == self._lab) & (progress.c.key == key)
-        self._connection.execute(progress.delete().where(same))
-        self._connection.execute(progress.insert().values(lab=self._lab, key=key, value=value))
+        self._connection.do(f"delete from {PROGRESS} where lab = ? and key = ?", self._lab, key)
+        self._connection.do(_SET_PROGRESS, self._lab, key, value)
 
-    def _insert(self, table: sa.Table, rows: list[dict[str, Any]]) -> None:
-        for start in range(0, len(rows), _MANY):
-            self._connection.execute(table.insert(), rows[start : start + _MANY])
+    def _insert(self, table: str, columns: str, rows: list[tuple[Any, ...]]) -> None:
+        statement = f"insert into {table} ({columns}) values ({_marks(columns.split(','))})"
+        self._connection.do_many(statement, rows)
+
+
+def _batches(ids: list[str]) -> Iterator[list[str]]:
+    return (ids[start : start + _MANY] for start in range(0, len(ids), _MANY))
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _folder_key(host: str) -> str:
     return f"folder on {host}"[:64]
 
 
-def _run(lab: str, entry: Entry) -> dict[str, Any]:
-    row = {name: _storable(v) if isinstance(v, str) else v for name, v in entry.row._asdict().items()}
-    return {"lab": lab, "recheck": entry.recheck, "head": entry.row.head.text, **row}
+def _run(lab: str, entry: Entry) -> tuple[Any, ...]:
+    row = [_storable(value) if isinstance(value, str) else value for value in entry.row]
+    return (lab, entry.recheck, entry.row.head.text, *row)
 
 
 def _short(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -279,10 +251,10 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
-def _typed(value: Any) -> dict[str, Any]:
+def _typed(value: Any) -> tuple[float | None, str]:
     number = float(value) if isinstance(value, bool | int | float) and abs(value) < 1e300 else None
-    return {"number": number, "text": _storable(str(value))}
+    return number, _storable(str(value))
 
 
-def _finite(summary: dict[str, Any]) -> dict[str, Any]:
-    return {name: summary[name] for name in ("n", "last", "last_step", "min", "max")}
+def _summary(summary: dict[str, Any]) -> list[Any]:
+    return [summary[name] for name in _SUMMARY]

@@ -11,41 +11,30 @@ Schema history
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-import sqlalchemy.exc
-
 from luxmeter.errors import StoreError
 from luxmeter.process import Process
 from luxmeter.store import layout
-from luxmeter.store.database import Database, server_url, sqlite_url
+from luxmeter.store.database import Connection, Database, server_url, sqlite_url
 
 SCHEMA = 1
 JOB_STATES = ("queued", "running", "done", "failed", "cancelled", "lost")
 ENDED = ("done", "failed", "cancelled", "lost")
 
-_metadata = sa.MetaData()
-_jobs = sa.Table(
-    "luxmeter_jobs",
-    _metadata,
-    sa.Column("lab", sa.String(32), primary_key=True),
-    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("state", sa.String(16), nullable=False),
-    sa.Column("priority", sa.Integer, nullable=False),
-    sa.Column("group_name", sa.Text, nullable=False),
-    sa.Column("job", sa.Text, nullable=False),  # the whole Job as JSON
-    sa.Index("luxmeter_jobs_state", "lab", "state"),
-)
-_facts = sa.Table(
-    "luxmeter_jobs_facts",
-    _metadata,
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("value", sa.Text),
+_JOBS = "luxmeter_jobs"
+_FACTS = "luxmeter_jobs_facts"
+# `job` is the whole Job as JSON.
+_TABLES = (
+    f"""create table {_JOBS} (lab varchar(32) not null, id bigint not null, state varchar(16) not null,
+        priority integer not null, group_name text not null, job text not null, primary key (lab, id))""",
+    f"create index luxmeter_jobs_state on {_JOBS} (lab, state)",
+    f"create table {_FACTS} (key varchar(64) not null primary key, value text)",
 )
 
 
@@ -135,7 +124,7 @@ class JobTable:
             return []
         with self._told(), self.database.read() as connection:
             if not self._is_checked:
-                if not sa.inspect(connection).has_table(_jobs.name):
+                if not connection.has_table(_JOBS):
                     return []
                 self._check_version(connection)
             return _select(connection, self._lab, states, group)
@@ -151,15 +140,17 @@ class JobTable:
         with self._told():
             if not self._is_checked:
                 with self.database.change() as connection:
-                    _metadata.create_all(connection)
+                    if not connection.has_table(_JOBS):  # `if not exists` would wait for all who write
+                        for statement in _TABLES:
+                            connection.do(statement)
                     self._check_version(connection)
             with self.database.change(f" queue {self._lab}") as connection:
                 yield JobChange(connection, self._lab)
 
-    def _check_version(self, connection: sa.Connection) -> None:
-        found = connection.execute(sa.select(_facts.c.value).where(_facts.c.key == "schema")).scalar()
+    def _check_version(self, connection: Connection) -> None:
+        found = connection.value(f"select value from {_FACTS} where key = 'schema'")
         if found is None:
-            connection.execute(_facts.insert().values(key="schema", value=str(SCHEMA)))
+            connection.do(f"insert into {_FACTS} (key, value) values ('schema', ?)", str(SCHEMA))
         elif int(found) > SCHEMA:
             raise StoreError(
                 "queue-format",
@@ -173,10 +164,9 @@ class JobTable:
     def _told(self) -> Iterator[None]:
         """What goes wrong with the file, in our words."""
         try:
-            with self.database.translated():
-                yield
-        except sqlalchemy.exc.DatabaseError as error:
-            said = str(error.orig).strip()
+            yield
+        except sqlite3.DatabaseError as error:
+            said = str(error).strip()
             if "locked" in said or "busy" in said:
                 raise StoreError(
                     "queue-locked",
@@ -195,7 +185,7 @@ class JobTable:
 class JobChange:
     """A transaction on one lab's jobs."""
 
-    def __init__(self, connection: sa.Connection, lab: str) -> None:
+    def __init__(self, connection: Connection, lab: str) -> None:
         self._connection = connection
         self._lab = lab
 
@@ -205,30 +195,36 @@ class JobChange:
 
     def get(self, number: int) -> Job | None:
         """The job of this number."""
-        query = sa.select(_jobs.c.job).where(_jobs.c.lab == self._lab, _jobs.c.id == number)
-        text = self._connection.execute(query).scalar()
+        query = f"select job from {_JOBS} where lab = ? and id = ?"
+        text = self._connection.value(query, self._lab, number)
         return None if text is None else Job.of(json.loads(text))
 
     def next_id(self) -> int:
         """The number of the next job: one more than the last ever."""
-        query = sa.select(sa.func.max(_jobs.c.id)).where(_jobs.c.lab == self._lab)
-        return int(self._connection.execute(query).scalar() or 0) + 1
+        return int(self._connection.value(f"select max(id) from {_JOBS} where lab = ?", self._lab) or 0) + 1
 
     def put(self, job: Job) -> None:
         """Write a job down, in place of what was known of it."""
-        row = {"state": job.state, "priority": job.priority, "group_name": job.group, "job": _text(job)}
-        mine = (_jobs.c.lab == self._lab) & (_jobs.c.id == job.id)
-        if not self._connection.execute(_jobs.update().where(mine).values(**row)).rowcount:
-            self._connection.execute(_jobs.insert().values(lab=self._lab, id=job.id, **row))
+        values = (job.state, job.priority, job.group, _text(job), self._lab, job.id)
+        changed = (
+            f"update {_JOBS} set state = ?, priority = ?, group_name = ?, job = ? where lab = ? and id = ?"
+        )
+        if not self._connection.do(changed, *values):
+            added = (
+                f"insert into {_JOBS} (state, priority, group_name, job, lab, id) values (?, ?, ?, ?, ?, ?)"
+            )
+            self._connection.do(added, *values)
 
 
-def _select(connection: sa.Connection, lab: str, states: Sequence[str], group: str) -> list[Job]:
-    query = sa.select(_jobs.c.job).where(_jobs.c.lab == lab)
+def _select(connection: Connection, lab: str, states: Sequence[str], group: str) -> list[Job]:
+    query, values = f"select job from {_JOBS} where lab = ?", [lab]
     if states:
-        query = query.where(_jobs.c.state.in_(states))
+        query += f" and state in ({', '.join('?' * len(states))})"
+        values += states
     if group:
-        query = query.where(_jobs.c.group_name == group)
-    return [Job.of(json.loads(text)) for text in connection.execute(query.order_by(_jobs.c.id)).scalars()]
+        query += " and group_name = ?"
+        values.append(group)
+    return [Job.of(json.loads(text)) for (text,) in connection.rows(f"{query} order by id", *values)]
 
 
 def _text(job: Job) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -21,7 +22,9 @@ from luxmeter.store.blobs import BlobPool
 from luxmeter.store.checked import is_begun, is_half_made, read_identity
 from luxmeter.store.finished import FinishedRun, put_finished
 from luxmeter.store.journal import announce
+from luxmeter.store.layout import STAGING
 from luxmeter.store.liveness import Process
+from luxmeter.store.origin import mark_of
 from luxmeter.store.rank_writer import rank_folders
 from luxmeter.store.results import Result, traces_in
 from luxmeter.store.rows import RunRow
@@ -88,6 +91,7 @@ class Lab:
             )
         run_id, folder = self._reserved_folder(run_id) or self._new_folder()
         identity = identity_of(run_id, name, kind=kind, parent=parent, created_ns=time.time_ns())
+        identity["mark"] = mark_of(identity, folder)
         if params:
             write_json(folder / layout.PARAMS, described(params))
         if environment:
@@ -232,7 +236,9 @@ class Lab:
         for folder in sorted((self.folder / layout.RUNS).iterdir()):
             if folder.is_symlink() or not folder.is_dir():
                 continue
-            if is_half_made(folder):
+            if folder.name.startswith("."):
+                done["half_made"] += _removed(folder, older_than_s)
+            elif is_half_made(folder):
                 if time.time() - folder.stat().st_mtime > older_than_s:  # younger: perhaps just being made
                     shutil.rmtree(folder, ignore_errors=True)
                     done["half_made"] += 1
@@ -252,13 +258,17 @@ class Lab:
                 if folder.is_symlink() or not folder.is_dir():
                     folder.unlink(missing_ok=True)
                 else:
-                    shutil.rmtree(folder)
+                    shutil.rmtree(folder, ignore_errors=True)
                 done["trashed"] += 1
         for note in (self.folder / layout.RANKS).glob("*.json"):
-            if time.time() - note.stat().st_mtime > max(older_than_s, 24 * 3600):
-                note.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another gc was faster
+                if time.time() - note.stat().st_mtime > max(older_than_s, 24 * 3600):
+                    note.unlink()
+        for pattern in STAGING:
+            for folder in self.folder.glob(pattern):
+                done["half_made"] += _removed(folder, older_than_s)
         for blob in self.pool.unused(older_than_s=older_than_s):
-            blob.unlink()
+            blob.unlink(missing_ok=True)
             done["blobs"] += 1
         return done
 
@@ -311,6 +321,18 @@ class Lab:
                     "Make room or give rights there, or name another lab with LUXMETER_HOME.",
                 ) from error
         raise StoreError("no-free-id", f"No free run id was found in {self.folder}.", "Try again.")
+
+
+def _removed(folder: Path, older_than_s: float) -> bool:
+    """Whether what something that was killed left is removed: it is, once nothing in it is young."""
+    try:
+        newest = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+    except OSError:
+        return False  # somebody is at it
+    if time.time() - newest <= older_than_s or folder.is_symlink():
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    return True
 
 
 def _make(folder: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Format history of a run's directory
 1: run.json (identity), params.json, environment.json, status.json (how it ended), marks.json (tags, archived,
    note), summary.json (each metric's count, last, least and greatest value), alive (its age tells whether the
    process lives), tables/<name>/ (segments.py), files/, logs/, blobs/, calls/<name>/ (traces), results/ (results.py);
+   sources.json (of metrics that the program did not log itself: from where they were taken);
    ranks/<n>/ (of a run in many processes, what rank n > 0 logged: tables/, summary.json, status.json, alive as the run's own);
    while it trains, control/ (what is asked of a Trainer from outside: train/requests.py).
 
@@ -21,16 +22,18 @@ from typing import Literal
 
 from luxmeter.errors import StoreError
 
-RUN_FORMAT = 1
+RUN_FORMAT = 2  # 2: pieces of tables have checksums (segments.py), and run.json may have a mark (origin.py)
 LAB_FORMAT = 1
 
 ID_LETTERS = "23456789bcdfghjkmnpqrstvwxz"  # no vowels, no look-alikes: ids spell nothing and read well
 
 RUNS, TRASH, JOURNAL, BLOBS, INDEX, TRACES = "runs", "trash", "journal", "blobs", "index", "traces"
+STAGING = (".import-*",)  # in a lab: of imports that go on, or were killed
 QUEUE, RANKS = "queue", "ranks"
 
 IDENTITY, PARAMS, ENVIRONMENT = "run.json", "params.json", "environment.json"
 STATUS, MARKS, SUMMARY, ALIVE = "status.json", "marks.json", "summary.json", "alive"
+SOURCES = "sources.json"
 TABLES, FILES, CALLS, RESULTS = "tables", "files", "calls", "results"
 METRICS, OBJECTS = "metrics", "objects"
 

@@ -6,44 +6,59 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-import numpy as np
-import pyarrow as pa
-
 from luxmeter.errors import UsageError
+from luxmeter.late import late
 from luxmeter.store import layout, segments
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    import pyarrow as pa
     from numpy.typing import NDArray
+else:
+    pa = late("pyarrow")
+    np = late("numpy")
+
 
 # Format history of tables/metrics
 # 1: key, step, value, time_ns (Unix time).
-METRIC_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("step", pa.int64()),
-        pa.field("value", pa.float64()),
-        pa.field("time_ns", pa.int64()),
-    ],
-    metadata={"luxmeter.format": "1"},
-)
+@cache
+def metric_schema() -> pa.Schema:
+    """Of the points of metrics."""
+    return pa.schema(
+        [
+            pa.field("key", pa.dictionary(pa.int32(), pa.string())),
+            pa.field("step", pa.int64()),
+            pa.field("value", pa.float64()),
+            pa.field("time_ns", pa.int64()),
+        ],
+        metadata={"luxmeter.format": "1"},
+    )
+
+
 # Format history of tables/objects
 # 1: key, step, time_ns, kind, text (JSON), blob (SHA-256, empty if it has no body), suffix of the blob's content.
-OBJECT_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.string()),
-        pa.field("step", pa.int64()),
-        pa.field("time_ns", pa.int64()),
-        pa.field("kind", pa.string()),
-        pa.field("text", pa.string()),
-        pa.field("blob", pa.string()),
-        pa.field("suffix", pa.string()),
-    ],
-    metadata={"luxmeter.format": "1"},
-)
+@cache
+def object_schema() -> pa.Schema:
+    """Of what is no number."""
+    return pa.schema(
+        [
+            pa.field("key", pa.string()),
+            pa.field("step", pa.int64()),
+            pa.field("time_ns", pa.int64()),
+            pa.field("kind", pa.string()),
+            pa.field("text", pa.string()),
+            pa.field("blob", pa.string()),
+            pa.field("suffix", pa.string()),
+        ],
+        metadata={"luxmeter.format": "1"},
+    )
+
+
 METRIC_PARQUET = {
     "use_dictionary": ["key"],
     "column_encoding": {
@@ -124,7 +139,7 @@ def _batch(flat: list[Any], summaries: dict[str, Summary]) -> pa.RecordBatch:
         _numbers(np.fromiter(times, np.int64, n), pa.int64()),
     ]
     _summarise(summaries, names, codes, numbers, step_array)  # last: what failed above is not counted
-    return pa.RecordBatch.from_arrays(columns, schema=METRIC_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=metric_schema())
 
 
 def _sound(flat: list[Any], dropped: list[Dropped]) -> list[Any]:
@@ -162,12 +177,12 @@ def to_object_batch(rows: Sequence[tuple[Any, ...]], dropped: list[Dropped]) -> 
 
 
 def _object_batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    listed = zip(*rows, strict=True) if rows else [()] * len(OBJECT_SCHEMA)
+    listed = zip(*rows, strict=True) if rows else [()] * len(object_schema())
     columns = [
         _texts(column) if field.type == pa.string() else _numbers(np.array(column, np.int64), pa.int64())
-        for column, field in zip(listed, OBJECT_SCHEMA, strict=True)
+        for column, field in zip(listed, object_schema(), strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=OBJECT_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=object_schema())
 
 
 def key_problem(key: Any) -> str:
@@ -244,10 +259,15 @@ def summarise_table(run_folder: Path) -> dict[str, Summary]:
     table = segments.read_segments(run_folder / layout.TABLES / layout.METRICS)
     summaries: dict[str, Summary] = {}
     if table is not None and table.num_rows:
-        encoded = table.column("key").combine_chunks().dictionary_encode()
-        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
-        _summarise(summaries, names, codes, table.column("value").to_numpy(), table.column("step").to_numpy())
+        add_rows(summaries, table)
     return summaries
+
+
+def add_rows(summaries: dict[str, Summary], table: pa.Table) -> None:
+    """Take rows of the metrics' table into the summaries, in the order they were logged."""
+    encoded = table.column("key").combine_chunks().dictionary_encode()
+    names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    _summarise(summaries, names, codes, table.column("value").to_numpy(), table.column("step").to_numpy())
 
 
 def _summarise(
@@ -264,6 +284,14 @@ def _summarise(
         mine = order[start:end]
         summaries.setdefault(name, Summary()).add(values[mine], int(steps[mine[-1]]))
         start = end
+
+
+def _as_numpy(column: pa.ChunkedArray, kind: Any) -> Any:
+    """From its buffers where no row is null: Arrow's own to_numpy imports pandas, half a second before a run is shown."""
+    if column.null_count:
+        return column.to_numpy()
+    parts = [np.frombuffer(c.buffers()[1], kind, len(c), c.offset * 8) for c in column.chunks if len(c)]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, kind), *parts])
 
 
 class Point(NamedTuple):
@@ -284,13 +312,13 @@ class Points(Sequence[Point]):
     @property
     def steps(self) -> NDArray[np.int64]:
         """The steps, as an array."""
-        array: NDArray[np.int64] = self._table.column("step").to_numpy()
+        array: NDArray[np.int64] = _as_numpy(self._table.column("step"), np.int64)
         return array
 
     @property
     def values(self) -> NDArray[np.float64]:
         """The values, as an array."""
-        array: NDArray[np.float64] = self._table.column("value").to_numpy()
+        array: NDArray[np.float64] = _as_numpy(self._table.column("value"), np.float64)
         return array
 
     def to_arrow(self) -> pa.Table:

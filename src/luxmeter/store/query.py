@@ -86,10 +86,13 @@ def parse_field(text: str) -> Field:
     if kind == "metric" and name:
         head, _, tail = name.rpartition(".")
         return Field("metric", head, tail) if head and tail in METRIC_PARTS else Field("metric", name, "last")
+    near = suggestion(text, FIELDS)
+    named = (
+        f"A parameter is param.{text}, a metric metric.{text}." if re.fullmatch(r"[\w.\-/]+", text) else ""
+    )
+    listed = f"Use {', '.join(FIELDS)}, param.NAME or metric.NAME."
     raise UsageError(
-        "query-field",
-        f"Runs have no field {text!r}.",
-        suggestion(text, FIELDS) or f"Use {', '.join(FIELDS)}, param.NAME or metric.NAME.",
+        "query-field", f"Runs have no field {text!r}.", " ".join(filter(None, [near, named or listed]))
     )
 
 

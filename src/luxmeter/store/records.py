@@ -10,16 +10,21 @@ import os
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from luxmeter.files import read_json
+from luxmeter.late import late
 from luxmeter.store.checked import damaged, read_status
 from luxmeter.store.layout import TABLES, is_named
 from luxmeter.store.output_file import LOGS_FOLDER, OUTPUT, left_out_line, output_tails
 from luxmeter.store.segments import read_segments, reading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = late("pyarrow")
 
 FORMAT = 1
 COMMAND, CODE, RANDOM, CHILDREN, ENDING = (
@@ -31,21 +36,25 @@ FILES_TABLE = "files"
 SYSTEM = "system/"  # the beginning of the keys of the machine's own metrics
 SEED_NAMES = ("seed", "random_seed", "rng_seed")  # the parameters that hold a run's seed
 
+
 # Format history of tables/files
 # 1: one row a change that was seen in a watched folder.
-FILES_SCHEMA = pa.schema(
-    [
-        pa.field("path", pa.string()),  # relative to the watched folder
-        pa.field("folder", pa.string()),  # the watched folder, absolute
-        pa.field("part", pa.string()),  # the name the folder was given
-        pa.field("event", pa.string()),  # created, changed or removed
-        pa.field("sha256", pa.string()),  # of the content; empty when it was removed
-        pa.field("size_bytes", pa.int64()),
-        pa.field("time_ns", pa.int64()),
-        pa.field("kept", pa.bool_()),  # whether the content is among the run's blobs
-    ],
-    metadata={"luxmeter.format": "1"},
-)
+@cache
+def files_schema() -> pa.Schema:
+    """Of the changes of files."""
+    return pa.schema(
+        [
+            pa.field("path", pa.string()),  # relative to the watched folder
+            pa.field("folder", pa.string()),  # the watched folder, absolute
+            pa.field("part", pa.string()),  # the name the folder was given
+            pa.field("event", pa.string()),  # created, changed or removed
+            pa.field("sha256", pa.string()),  # of the content; empty when it was removed
+            pa.field("size_bytes", pa.int64()),
+            pa.field("time_ns", pa.int64()),
+            pa.field("kept", pa.bool_()),  # whether the content is among the run's blobs
+        ],
+        metadata={"luxmeter.format": "1"},
+    )
 
 
 @dataclass(frozen=True)
@@ -236,10 +245,10 @@ def read_changes(run_folder: Path) -> list[FileChange]:
     if not place.is_dir():  # most runs of a large lab
         return []
     with reading(place):
-        table = read_segments(place, columns=FILES_SCHEMA.names)
+        table = read_segments(place, columns=files_schema().names)
         if table is None:
             return []
-        table = table.cast(FILES_SCHEMA.remove_metadata())
+        table = table.cast(files_schema().remove_metadata())
         if any(column.null_count for column in table.columns):
             raise damaged(place, "a change of a file lacks a part")
         return [FileChange(**row) for row in table.to_pylist()]

@@ -12,18 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-
 from luxmeter.by_name import by_name
 from luxmeter.described import TYPE, DescribedMapping, type_of, with_type
 from luxmeter.errors import LuxmeterError, MissingNameError, StoreError, suggestion
 from luxmeter.files import from_json, json_text
+from luxmeter.late import late
 from luxmeter.settings import globs
 from luxmeter.store import checked, layout
 from luxmeter.store.blobs import read_blob
 from luxmeter.store.liveness import Process, is_alive
 from luxmeter.store.marks import Marks
-from luxmeter.store.points import METRIC_SCHEMA, OBJECT_SCHEMA, Points, summarise_table
+from luxmeter.store.output_follower import OutputFollower
+from luxmeter.store.points import Points, metric_schema, object_schema, summarise_table
 from luxmeter.store.rank_writer import rank_folders
 from luxmeter.store.records import (
     OWN_FILES,
@@ -48,11 +48,14 @@ from luxmeter.store.writer import inside, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from luxmeter.calls import TraceResult
     from luxmeter.model import ModelCost
     from luxmeter.operators import BenchResult, CheckResult, Operators
     from luxmeter.train import Answer
+else:
+    pa = late("pyarrow")
 
 
 class Watched(Protocol):
@@ -129,9 +132,12 @@ class Run:
         """As the index holds it."""
         return self._listed if isinstance(self._listed, RunRow) else self.row_with(self.flat_params)
 
-    def row_with(self, params: Mapping[str, Any]) -> RunRow:
-        """`row`, for who has read the flat parameters already."""
-        metrics = {key: {k: finite(v) for k, v in told.items()} for key, told in self.metrics.items()}
+    def row_with(
+        self, params: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> RunRow:
+        """`row`, for who has read the flat parameters, or the metrics' summaries, already."""
+        told = self.metrics if metrics is None else metrics
+        metrics = {key: {k: finite(v) for k, v in summary.items()} for key, summary in told.items()}
         return RunRow(
             id=self.id,
             name=self.name,
@@ -400,7 +406,12 @@ class Run:
                 suggestion(key, known) or f"It has: {', '.join(known) or 'none'}.",
             )
         with reading(place):
-            return Points(key, table.cast(pa.schema([METRIC_SCHEMA.field(name) for name in columns])))
+            return Points(key, table.cast(pa.schema([metric_schema().field(name) for name in columns])))
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Of metrics that the program did not log itself: from where they were taken (tensorboard, wandb, mlflow, output)."""
+        return checked.read_sources(self.folder)
 
     def tables(self) -> list[str]:
         """The names of its tables."""
@@ -408,7 +419,7 @@ class Run:
 
     def table(self, name: str, *, columns: list[str] | None = None) -> pa.Table:
         """A table as Arrow. `metrics` and `objects` are there, empty, even if nothing was logged."""
-        known = {layout.METRICS: METRIC_SCHEMA, layout.OBJECTS: OBJECT_SCHEMA}
+        known = {layout.METRICS: metric_schema(), layout.OBJECTS: object_schema()}
         if name not in known and name not in self.tables():
             raise StoreError(
                 "table-missing",
@@ -445,9 +456,15 @@ class Run:
                 if key is None or row["key"] == key
             ]
 
-    def follow(self, name: str = layout.METRICS) -> Follower:
-        """A reader of a growing table: each `new()` gives only the rows that came since."""
-        return Follower(self.folder / layout.TABLES / name)
+    def follow(
+        self, name: str = layout.METRICS, *, position: Mapping[str, Sequence[int]] | None = None
+    ) -> Follower:
+        """A reader of a growing table: each `new()` gives only the rows that came since (or since another's `position`)."""
+        return Follower(self.folder / layout.TABLES / name, position)
+
+    def follow_output(self, position: Mapping[str, Sequence[int]] | None = None) -> OutputFollower:
+        """A reader of what it prints: each `new()` gives only what came since (or since another's `position`)."""
+        return OutputFollower(self.folder, position)
 
     def blob(self, name: str) -> bytes:
         """The content kept under its SHA-256."""
@@ -580,6 +597,7 @@ class Run:
             "archived": self.archived,
             "params": dict(self.params),
             "metrics": self.metrics,
+            **({"metrics_from": sources} if (sources := self.sources) else {}),
             **({"metrics_of_other_ranks": others} if others else {}),
             "command": None if command is None else command.record(),
             "code": None

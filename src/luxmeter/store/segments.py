@@ -2,13 +2,15 @@
 
 A table is a folder. Each writing process appends to segment files of its own; a segment is a row of small
 complete Arrow IPC streams, one a flush. A reader takes every whole stream and stops at a torn one, so that a
-process killed while writing costs only the piece it was writing.
+process killed while writing costs only the piece it was writing, and a piece that the disk changed only itself.
 
 Format history
 1: `<writer>-<nnnn>.arrows` (concatenated IPC streams) and `table.parquet`, whose key-value metadata holds
    `luxmeter.segments`, a JSON list of [segment file, rows] that were folded in. A segment named there is
    ignored: it is left over from a crash between the rename and the removal. When rows were sorted, the column
    `_order` holds the place each had before.
+2: before each IPC stream stands a frame: "LUXPIECE", its length, its CRC-32, the CRC-32 of these 20 bytes; Parquet
+   files are sealed (sealed.py), with `luxmeter.damaged` in their metadata if a segment had damaged pieces. Format 1 is read.
 """
 
 from __future__ import annotations
@@ -17,25 +19,43 @@ import io
 import json
 import os
 import secrets
+import struct
+import sys
+import warnings
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
 import psutil
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from luxmeter.errors import LuxmeterError, StoreError
 from luxmeter.files import make_below, sync_folder
+from luxmeter.late import late
 from luxmeter.store.layout import named
+from luxmeter.store.sealed import damage_of, read_sealed, seal, tell_loss
 
-FORMAT = 1
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+else:
+    pa = late("pyarrow")
+    np = late("numpy")
+    pc = late("pyarrow.compute")
+    pq = late("pyarrow.parquet")
+
+FORMAT = 2
 PARQUET = "table.parquet"
 ORDER = "_order"
 _SEGMENTS = b"luxmeter.segments"
+_DAMAGED = b"luxmeter.damaged"
+_MAGIC = b"LUXPIECE"
+_FRAME = struct.Struct("<8sQI")
+_FRAME_BYTES = _FRAME.size + 4
+_OLD = b"\xff\xff\xff\xff"  # how a segment of format 1 begins
 _MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 
 
@@ -61,7 +81,9 @@ class SegmentWriter:
                 stream.write_table(rows)
             else:
                 stream.write_batch(rows)
-        piece = memoryview(sink.getvalue())
+        stream_bytes = memoryview(sink.getvalue())
+        frame = _FRAME.pack(_MAGIC, len(stream_bytes), zlib.crc32(stream_bytes))
+        piece = memoryview(b"".join((frame, struct.pack("<I", zlib.crc32(frame)), stream_bytes)))
         file = self._open_file()
         try:
             written = 0
@@ -123,6 +145,8 @@ def _read(folder: Path, columns: Sequence[str] | None, only: tuple[str, str] | N
     wanted = None if columns is None else [*columns, *([only[0]] if only and only[0] not in columns else [])]
     parts: list[pa.Table] = []
     for path in _parquet_files(folder):
+        if said := (pq.read_schema(path).metadata or {}).get(_DAMAGED):
+            tell_loss(path, f"{int(said)} of its pieces, before they were folded,")
         table = _read_parquet(path, wanted, only)
         parts.append(table.drop_columns([ORDER]) if ORDER in table.column_names else table)
     for path in _live_segments(folder):
@@ -133,21 +157,29 @@ def _read(folder: Path, columns: Sequence[str] | None, only: tuple[str, str] | N
         return None
     table = pa.concat_tables(parts, promote_options="permissive")
     if only is not None:
-        matches = pc.equal(table.column(only[0]), only[1])
+        matches = pc.equal(table.column(only[0]), _as_arrow(only[1]))
         table = table if pc.all(matches).as_py() else table.filter(matches)
     return table.select(list(columns)) if columns is not None else table
 
 
+def _as_arrow(text: str) -> pa.Scalar[Any]:
+    """From buffers, not by pa.scalar: that imports pandas, half a second before a run is shown."""
+    encoded = text.encode()
+    offsets = b"\0\0\0\0" + len(encoded).to_bytes(4, sys.byteorder)
+    return pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(encoded))[0]
+
+
 def _read_parquet(path: Path, columns: list[str] | None, only: tuple[str, str] | None) -> pa.Table:
     """The row groups that may hold the value: a grouped table has groups of one value each."""
-    with pq.ParquetFile(path) as file:
-        groups: Sequence[int] = range(file.num_row_groups)
-        if only is not None:
-            place = file.schema_arrow.get_field_index(only[0])
-            groups = [
-                i for i in groups if _may_hold(file.metadata.row_group(i).column(place).statistics, only[1])
-            ]
-        return file.read_row_groups(list(groups), columns=columns)
+    if only is None:
+        return read_sealed(path, columns)
+    key, value = only
+
+    def wanted(group: Any) -> bool:
+        columns_of = (group.column(i) for i in range(group.num_columns))
+        return any(c.path_in_schema == key and _may_hold(c.statistics, value) for c in columns_of)
+
+    return read_sealed(path, columns, only=wanted)
 
 
 def _may_hold(statistics: Any, value: str) -> bool:
@@ -176,13 +208,16 @@ def _compact(folder: Path, sort_by: str | None, options: Mapping[str, Any]) -> P
         return target if target.exists() else None
     folded: list[tuple[str, int]] = list(_folded(target)) if target.exists() else []
     parts: list[pa.Table] = []
+    lost: list[str] = []
+    damaged_before = 0
     if target.exists():
-        before = pq.read_table(target)
+        damaged_before = int((pq.read_schema(target).metadata or {}).get(_DAMAGED, 0))
+        before = read_sealed(target)
         if ORDER in before.column_names:
             before = before.sort_by(ORDER).drop_columns([ORDER])
         parts.append(_plain(before))
     for path in live:
-        batches = [batch for batch, _ in _pieces(path, 0)]
+        batches = [batch for batch, _ in _pieces(path, 0, lost)]
         folded.append((path.name, sum(batch.num_rows for batch in batches)))
         parts.extend(_plain(batch) for batch in batches)
     if not parts:
@@ -190,21 +225,30 @@ def _compact(folder: Path, sort_by: str | None, options: Mapping[str, Any]) -> P
             path.unlink(missing_ok=True)
         return None
     table = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
-    table = table.replace_schema_metadata(
-        {**(table.schema.metadata or {}), _SEGMENTS: json.dumps(folded).encode()}
-    )
+    said = {_SEGMENTS: json.dumps(folded).encode()}
+    if lost or damaged_before:
+        said[_DAMAGED] = str(len(lost) + damaged_before).encode()
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **said})
     _write_parquet(target, table, sort_by, {"compression": "zstd", **options})
     _remove_folded(folder)
     return target
 
 
 class Follower:
-    """Reads a growing table: each `new()` gives the rows that came since the last, and only those."""
+    """Reads a growing table: each `new()` gives the rows that came since the last, and only those.
 
-    def __init__(self, folder: Path) -> None:
+    `position` says how far it has read; another follower goes on from there.
+    """
+
+    def __init__(self, folder: Path, position: Mapping[str, Sequence[int]] | None = None) -> None:
         self._folder = folder
-        self._bytes: dict[str, int] = {}
-        self._rows: dict[str, int] = {}
+        self._bytes = {name: place[0] for name, place in (position or {}).items()}
+        self._rows = {name: place[1] for name, place in (position or {}).items()}
+
+    @property
+    def position(self) -> dict[str, tuple[int, int]]:
+        """Of each segment how many bytes and rows were read."""
+        return {name: (self._bytes.get(name, 0), rows) for name, rows in self._rows.items()}
 
     def new(self) -> pa.Table | None:
         """The new rows, None if there are none."""
@@ -229,7 +273,7 @@ class Follower:
         folded = _folded(target)
         if all(self._rows.get(name, 0) >= rows for name, rows in folded):
             return
-        table = pq.read_table(target)
+        table = read_sealed(target)
         if ORDER in table.column_names:
             table = table.sort_by(ORDER).drop_columns([ORDER])
         start = 0
@@ -245,7 +289,7 @@ def _write_parquet(target: Path, table: pa.Table, sort_by: str | None, options: 
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(3)}")
     try:
         if sort_by is None:
-            pq.write_table(table, temporary, **options)
+            pq.write_table(table, temporary, write_page_checksum=True, **options)
         else:
             # Grouped by first sight, not by alphabet: sorting small codes is ten times faster than sorting text.
             # Through buffers, not pa.array and to_numpy: those import pandas, half a second at the end of a run.
@@ -257,9 +301,10 @@ def _write_parquet(target: Path, table: pa.Table, sort_by: str | None, options: 
                 table = table.take(places)
             table = table.append_column(ORDER, places)
             ends = np.cumsum(np.bincount(codes))
-            with pq.ParquetWriter(temporary, table.schema, **options) as writer:
+            with pq.ParquetWriter(temporary, table.schema, write_page_checksum=True, **options) as writer:
                 for start, stop in zip([0, *ends[:-1]], ends, strict=True):
                     writer.write_table(table.slice(start, stop - start), row_group_size=1 << 20)
+        seal(temporary)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -276,11 +321,23 @@ def _plain(table: pa.Table) -> pa.Table:
     return table
 
 
-def _pieces(path: Path, start: int) -> Iterator[tuple[pa.Table, int]]:
-    """Each whole piece from byte `start` with the byte behind it; ends at the first that is not whole."""
+def _pieces(path: Path, start: int, lost: list[str] | None = None) -> Iterator[tuple[pa.Table, int]]:
+    """Each whole piece from byte `start` with the byte behind it; ends at one whose end is not there.
+
+    What is damaged is passed over, with a warning, and named in `lost`.
+    """
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
+            if file.read(4) != _OLD:
+                for table, end, why in _framed(file, start, size):
+                    if table is not None:
+                        yield table, end
+                        continue
+                    tell_loss(path, why)
+                    if lost is not None:
+                        lost.append(f"{path.name}: {why}")
+                return
             while start < size:
                 try:
                     table, start = _piece(file, start)
@@ -294,7 +351,52 @@ def _pieces(path: Path, start: int) -> Iterator[tuple[pa.Table, int]]:
         return  # compacted meanwhile
 
 
-def _piece(file: io.BufferedReader, start: int) -> tuple[pa.Table | None, int]:
+def _framed(file: io.BufferedReader, start: int, size: int) -> Iterator[tuple[pa.Table | None, int, str]]:
+    """The pieces of format 2: a table and the byte behind it, or None and what is damaged."""
+    while start < size:
+        file.seek(start)
+        head = file.read(_FRAME_BYTES)
+        if len(head) < _FRAME_BYTES:
+            return  # torn
+        magic, length, checksum = _FRAME.unpack(head[: _FRAME.size])
+        if magic != _MAGIC or zlib.crc32(head[: _FRAME.size]).to_bytes(4, "little") != head[_FRAME.size :]:
+            end = _next_frame(file, start + 1, size)
+            if end is None and not _has_more_than_zeros(file, start):
+                return  # space that the file system gave, and the rows never came
+            end = size if end is None else end
+            yield None, end, f"{end - start} bytes from byte {start} on"
+        else:
+            end = start + _FRAME_BYTES + length
+            if end > size:
+                return  # torn
+            stream = file.read(length)
+            table = _piece(io.BytesIO(stream), 0)[0] if zlib.crc32(stream) == checksum else None
+            yield table, end, f"the piece of {length} bytes at byte {start}"
+        start = end
+
+
+def _next_frame(file: io.BufferedReader, start: int, size: int) -> int | None:
+    """Where the next whole frame begins."""
+    before = b""
+    while start < size:
+        file.seek(start)
+        chunk = before + file.read(1 << 20)
+        at = chunk.find(_MAGIC)
+        if at >= 0:
+            return start - len(before) + at
+        before, start = chunk[-len(_MAGIC) + 1 :], start + (1 << 20)
+    return None
+
+
+def _has_more_than_zeros(file: io.BufferedReader, start: int) -> bool:
+    file.seek(start)
+    while chunk := file.read(1 << 20):
+        if chunk.count(0) != len(chunk):
+            return True
+    return False
+
+
+def _piece(file: IO[bytes], start: int) -> tuple[pa.Table | None, int]:
     """The piece that begins at a byte and the byte behind it; None if it is not whole."""
     file.seek(start)
     try:
@@ -329,6 +431,17 @@ def _folded(parquet: Path) -> list[tuple[str, int]]:
         why = error.what if isinstance(error, LuxmeterError) else str(error)
         raise _damaged(parquet, f"its list of segments is not one of ours: {why}") from error
     return said
+
+
+def damage_in(folder: Path) -> list[str]:
+    """What of a table is damaged, in words: every byte is looked at."""
+    found = [f"{path.name}: {why}" for path in _parquet_files(folder) if (why := damage_of(path))]
+    with reading(folder), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for path in folder.glob("*.arrows"):
+            for _ in _pieces(path, 0, found):
+                continue
+    return found
 
 
 def check(folder: Path) -> None:

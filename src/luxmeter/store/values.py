@@ -13,12 +13,16 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import UsageError
 from luxmeter.files import to_json
+from luxmeter.late import late
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = late("numpy")
 
 _LONGEST_TEXT = 1 << 28  # characters: a table's text has room for 2 GiB in all
 _HALF = re.compile("[\ud800-\udfff]")

@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from luxmeter.described import described
 from luxmeter.errors import StoreError, UsageError
 from luxmeter.files import make_below, read_json, write_file, write_json
+from luxmeter.late import late
 from luxmeter.store import background, layout, points
 from luxmeter.store.blobs import BlobPool
 from luxmeter.store.journal import announce
@@ -28,6 +27,11 @@ from luxmeter.store.segments import SegmentWriter, compact
 from luxmeter.store.troubles import Troubles
 from luxmeter.store.values import number_of, object_of
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = late("pyarrow")
+
 _MAX_PENDING_BYTES = 64 * 1024 * 1024  # kept in memory while the disk refuses; then the oldest is given up
 
 
@@ -35,6 +39,8 @@ class RunWriter:
     """A run of this process. Made by `Lab.create_run`; a context manager that records how it ended."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], lab_folder: Path) -> None:
+        import pyarrow.parquet  # now, not in the thread that writes, nor at the end of the process  # noqa: F401
+
         self.folder = folder
         self.id: str = identity["id"]
         self.name: str = identity["name"]
@@ -52,6 +58,8 @@ class RunWriter:
         self._summaries: dict[str, points.Summary] = {}
         self._auto_steps: dict[str, int] = {}
         self._keys: set[str] = set()  # that were looked at
+        self._sources: dict[str, str] = {}
+        self._sources_lock = threading.Lock()
         self._troubles = Troubles(self.id)
         self._gone = False
         self._touched = 0.0
@@ -102,6 +110,22 @@ class RunWriter:
             for other in refused[1:3]:
                 refused[0].add_note(str(other))
             raise refused[0]
+
+    def log_from(self, source: str, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Log what another than the program's own log calls told; a name that somebody else uses gets the source before it."""
+        named: dict[str, Any] = {}
+        with self._sources_lock:
+            before = len(self._sources)
+            for key, value in values.items():
+                free = self._sources.get(key, source) == source and (
+                    key in self._sources or key not in self._keys
+                )
+                name = key if free else f"{source}/{key}"
+                self._sources.setdefault(points.checked_key(name), source)
+                named[name] = value
+            if len(self._sources) > before:
+                write_json(self.folder / layout.SOURCES, self._sources)
+        self.log(named, step)
 
     def append_rows(self, table: str, rows: pa.RecordBatch) -> None:
         """Append rows to a table of the caller's own. Written by the background thread."""

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from luxmeter.train.evaluation import Evaluation as Evaluation
     from luxmeter.train.evaluation import load_evaluation as load_evaluation
     from luxmeter.train.failed_step import FailedStep as FailedStep
-    from luxmeter.train.failure import users_frames as users_frames
     from luxmeter.train.queue.engines.engine import Engine as Engine
     from luxmeter.train.queue.engines.engine import engine_named as engine_named
     from luxmeter.train.queue.jobs import Queue as Queue
@@ -49,9 +48,6 @@ if TYPE_CHECKING:
     from luxmeter.train.queue.options import JobOptions as JobOptions
     from luxmeter.train.queue.options import SweepOptions as SweepOptions
     from luxmeter.train.queue.options import WorkerOptions as WorkerOptions
-    from luxmeter.train.queue.options import job_options as job_options
-    from luxmeter.train.queue.options import sweep_options as sweep_options
-    from luxmeter.train.queue.options import worker_options as worker_options
     from luxmeter.train.queue.sweep import Sweep as Sweep
     from luxmeter.train.queue.sweep import Trial as Trial
     from luxmeter.train.queue.sweep import load_sweep as load_sweep
@@ -121,14 +117,11 @@ __getattr__, __dir__, __all__ = door(
         "Wanted": "queue.jobs",
         "open_queue": "queue.jobs",
         "JobOptions": "queue.options",
-        "job_options": "queue.options",
         "Sweep": "queue.sweep",
         "SweepOptions": "queue.options",
         "Trial": "queue.sweep",
         "load_sweep": "queue.sweep",
-        "sweep_options": "queue.options",
         "WorkerOptions": "queue.options",
-        "worker_options": "queue.options",
         "Worker": "queue.worker",
         "line_of_job": "queue.worker",
         "was_left": "queue.worker",
@@ -152,7 +145,6 @@ __getattr__, __dir__, __all__ = door(
         "train_config": "config.run",
         "new_config": "config.templates",
         "new_project": "config.templates",
-        "users_frames": "failure",
         "evaluate_run": "run_evaluation",
         "Evaluation": "evaluation",
         "load_evaluation": "evaluation",

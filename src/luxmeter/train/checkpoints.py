@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -36,7 +37,7 @@ from luxmeter.experiment import (
 )
 from luxmeter.files import read_json
 from luxmeter.ranks import is_main
-from luxmeter.store import Run
+from luxmeter.store import Lab, Run
 from luxmeter.train import parts
 from luxmeter.train.callbacks.optimization import Optimization
 from luxmeter.train.dist import broadcast_object, gather_objects
@@ -590,15 +591,30 @@ def _source(trainer: Trainer, source: Source) -> Path | int | list[Path] | None:
     return Path(source) if is_saved else save_folder(find_run(str(source)))
 
 
+_LAST_RUNS = 20  # of a name, in which a checkpoint is looked for
+
+
 def _last_run(trainer: Trainer) -> Path | None:
     """Of the last run of this name that has a checkpoint."""
     experiment = trainer.experiment
     if experiment is None or not experiment.id:
         return None
-    for run in runs(name=experiment.name, limit=20, lab=lab_of(experiment.run)):
+    for run in _runs_named(experiment.name, lab_of(experiment.run)):
         if run.id == experiment.id or not (run.folder / "files" / RECORD).is_file():
             continue
         saver = Saver(save_folder(run))
         if saver.find_checkpoints():
             return saver.folder
     return None
+
+
+def _runs_named(name: str, lab: Lab) -> Sequence[Run]:
+    """The last runs of a name. Where the index does not answer their folders tell: no training stops because a database is away."""
+    with contextlib.suppress(StoreError):
+        return runs(name=name, limit=_LAST_RUNS, lab=lab)
+    found = []
+    for folder in (lab.folder / "runs").iterdir():
+        with contextlib.suppress(LuxmeterError, OSError):
+            if Run(folder).name == name:
+                found.append(Run(folder, lab.folder))
+    return sorted(found, key=lambda run: -run.created_ns)[:_LAST_RUNS]

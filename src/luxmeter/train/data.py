@@ -56,15 +56,15 @@ class DataBundle:
     def __contains__(self, name: object) -> bool:
         return name in self._given
 
+    def demand(self, name: str) -> None:
+        """Refuse that it was not given."""
+        if name not in self._given:
+            error = UsageError("no-data", f"There is no {name} data.", self.how_to_give.format(name=name))
+            raise about(error, f"data.{name}")
+
     def __getitem__(self, name: str) -> Iterable[Any]:
         if name not in self._made:
-            if name not in self._given:
-                error = UsageError(
-                    "no-data",
-                    f"There is no {name} data.",
-                    self.how_to_give.format(name=name),
-                )
-                raise about(error, f"data.{name}")
+            self.demand(name)
             given: Any = self._given[name]
             made = given if hasattr(given, "__iter__") else given()
             if not hasattr(made, "__iter__"):

@@ -27,7 +27,7 @@ from luxmeter.train import own_run, parts
 from luxmeter.train.callbacks.callback import Callback
 from luxmeter.train.callbacks.optimization import loss_of
 from luxmeter.train.data import to_device
-from luxmeter.train.nan_origin import check_given, stop_at_nan
+from luxmeter.train.nan_origin import check_given, name_infinities, stop_at_nan
 from luxmeter.train.options import TrainerOptions
 
 if TYPE_CHECKING:
@@ -229,6 +229,9 @@ class FailedStep:
                     result = self._go_on(trainer, anomaly)
                 else:
                     result = self._make_step(trainer, anomaly)
+            except Exception as error:
+                name_infinities(error, self.batch)
+                raise
             finally:
                 trainer.close()
         sys.stdout.write(f"All was finite this time: {self.record['what']} {_shown(result)}\n")

@@ -6,17 +6,16 @@ import contextlib
 import functools
 import re
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from torch import nn
 
 import luxmeter
 from luxmeter.errors import LuxmeterError
+from luxmeter.frames import OURS, frames, users_frames, with_causes
 from luxmeter.signature import describe
 from luxmeter.train import loop
 from luxmeter.train.registries import config_key_of
@@ -33,8 +32,6 @@ _MADE_BY = (
     (re.compile(r"task\.model\."), "task.sub_module_cfg."),
     (re.compile(r"task\.loss\."), "task.loss_cfg."),
 )
-_OURS = str(Path(luxmeter.__file__).parent)
-_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _MOST = 300  # characters of what was given
 _OPENS = "(\n"  # in what a module with others inside prints, between its name and them
 
@@ -101,8 +98,8 @@ def leave_users_frames(error: BaseException, trainer: Any, *, is_full: bool = Fa
     if is_full or (training is not None and training.options.full_traceback):
         return
     own = _folder_of(type(trainer))
-    for one in _with_causes(error):
-        if any(tb.tb_frame.f_code.co_filename.startswith(_OURS) for tb in _chain(one.__traceback__)):
+    for one in with_causes(error):
+        if any(tb.tb_frame.f_code.co_filename.startswith(OURS) for tb in frames(one.__traceback__)):
             one.__traceback__ = users_frames(one.__traceback__, own)
 
 
@@ -111,7 +108,7 @@ def surroundings(
 ) -> Iterator[str]:
     """Which batch it was, what it held, and which module was given what: all that a message on shapes leaves open."""
     batch: tuple[str, int, Any] | None = None
-    for tb in _chain(error.__traceback__):
+    for tb in frames(error.__traceback__):
         frame = tb.tb_frame
         if frame.f_code is loop.train_epoch.__code__:
             batch = "train", trainer.position.idx, frame.f_locals.get("batch")
@@ -132,7 +129,7 @@ def surroundings(
 def _module_at_work(error: BaseException, trainer: Trainer) -> tuple[str, Any, Any] | None:
     """The innermost module that was called for the batch at hand: its name, and what it was given."""
     module: tuple[nn.Module, Any, Any] | None = None
-    for tb in _chain(error.__traceback__):
+    for tb in frames(error.__traceback__):
         frame = tb.tb_frame
         if frame.f_code in (loop.train_epoch.__code__, loop.evaluate.__code__):
             module = None
@@ -160,38 +157,6 @@ def _name_of(module: nn.Module, trainer: Trainer) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _MOST else f"{text[:_MOST]}..."
-
-
-def users_frames(given: TracebackType | None, own: str) -> TracebackType | None:
-    """The traceback without the frames of Luxmeter and of installed packages, `own` excepted; None if nothing would be left."""
-    chain: TracebackType | None = None
-    for one in reversed(list(_chain(given))):
-        file = one.tb_frame.f_code.co_filename
-        if not _is_foreign(file) or (own and file.startswith(own)):
-            chain = TracebackType(chain, one.tb_frame, one.tb_lasti, one.tb_lineno)
-    return chain
-
-
-def _with_causes(error: BaseException) -> list[BaseException]:
-    """An error, and those that are shown before it."""
-    found: list[BaseException] = []
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is not None and not any(one is known for known in found):
-            found.append(one)
-            waiting += [one.__cause__, one.__context__]
-    return found
-
-
-def _chain(given: TracebackType | None) -> Iterator[TracebackType]:
-    while given is not None:
-        yield given
-        given = given.tb_next
-
-
-def _is_foreign(file: str) -> bool:
-    return file.startswith((_OURS, "<frozen")) or any(file.startswith(folder) for folder in _INSTALLED)
 
 
 def _folder_of(kind: type) -> str:

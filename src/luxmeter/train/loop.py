@@ -20,35 +20,28 @@ def train(trainer: Trainer, training: Training) -> None:
     """From where the trainer stands to its end."""
     at, hooks = training.position, training.callbacks.hooks
     hooks.call("before_train", trainer)
-    training.exchange()
+    training.look_around()
     while not training.is_over():
         if at.phase is Phase.BATCHES:
-            training.merged = None
             hooks.call("before_epoch", trainer)
-            if training.replicas is not None:
-                training.replicas.renew_if_changed()
+            training.begin_epoch()
             train_epoch(trainer, training)
             if at.cut:
                 break
             at.phase = Phase.EPOCH_END
         hooks.call_rest("after_epoch", at.called, trainer, training.merge_meter())
         at.next_epoch()
-        training.exchange()
-        training.interrupt_if_asked()
+        training.look_around()
     training.merge_meter()
-    if training.in_step is not None:
-        same_buffers(trainer)
+    same_buffers(trainer)
     hooks.call("after_train", trainer)
-    training.exchange()
-    training.interrupt_if_asked()
+    training.look_around()
 
 
 def train_epoch(trainer: Trainer, training: Training) -> None:
     """The batches that are left of this epoch."""
     at, hooks, pace = training.position, training.callbacks.hooks, training.pace
     train_batch, params, device = trainer.batch_method("train"), trainer.params, trainer.device
-    if not at.idx:
-        training.meter.reset()
     asked = perf_counter()
     with closing(training.batches("train", device)) as batches:
         for batch in batches:
@@ -71,22 +64,13 @@ def train_epoch(trainer: Trainer, training: Training) -> None:
 def evaluate(trainer: Trainer, training: Training, which: str) -> None:
     """One pass over the data of `which`, "eval" or "test"; its averages count each sample alike."""
     at, hooks, meter = training.position, training.callbacks.hooks, training.meters[which]
-    is_alone = training.in_step is None
-    if not is_alone:
-        same_buffers(trainer)
     eval_batch, params, device = trainer.batch_method(which), trainer.params, trainer.device
+    same_buffers(trainer)
     meter.reset()
     hooks.call(f"before_{which}", trainer)
     with closing(training.batches(which, device)) as batches:
         for idx, batch in enumerate(batches):
             result = eval_batch(at.begun_epoch, idx, at.done, batch, params, device)
             meter.update(metrics_in(result, trainer, which), weight=samples_in(batch) or 1)
-            if is_alone:
-                training.interrupt_if_asked()
-    if training.shards is not None:
-        training.shards.help_others()
-    if not is_alone:  # ranks may have had different numbers of batches: all end here
-        meter = training.meters[which] = meter.merge_ranks()
-        training.exchange()
-        training.interrupt_if_asked()
-    hooks.call(f"after_{which}", trainer, meter)
+            training.interrupt_if_alone()
+    hooks.call(f"after_{which}", trainer, training.merge_evaluation(which))

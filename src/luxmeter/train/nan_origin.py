@@ -79,6 +79,15 @@ def check_given(batch: Any, models: Mapping[str, Module]) -> None:
                 )
 
 
+def name_infinities(error: BaseException, batch: Any) -> None:
+    """Say of an error if the batch holds infinities: they may be meant, and they may be why."""
+    for number, value in enumerate(tensors_of(batch)):
+        if count := int(torch.isinf(value).sum()):
+            error.add_note(
+                f"The batch holds infinities: {count} of the {value.numel()} values of its tensor {number}."
+            )
+
+
 @contextlib.contextmanager
 def stop_at_nan(*, inf: bool = False, anomaly: bool = True) -> Iterator[None]:
     """Forward by StopAtNaN, backward by torch's detect_anomaly."""

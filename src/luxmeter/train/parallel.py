@@ -252,6 +252,8 @@ def same_weights(trainer: Trainer) -> None:
 
 def same_buffers(trainer: Trainer) -> None:
     """Give every rank the buffers of rank 0: an evaluation goes by them on all ranks."""
+    if trainer._training.in_step is None:
+        return
     with torch.no_grad():
         for model in trainer.models.values():
             for buffer in model.buffers():

@@ -214,7 +214,7 @@ def _no_type(cfg: Mapping[str, Any], registry: Registry[Thing], key: str) -> Exc
     return about(
         UsageError(
             "build-no-type",
-            f"{_shown(key)}has no type of a {registry.kind}; it has {listed}.",
+            f"{_shown(key)}it has no type, so that no {registry.kind} can be made of it; it has {listed}.",
             'Say what to make: "type": "Name".',
         ),
         key,

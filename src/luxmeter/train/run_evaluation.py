@@ -48,10 +48,11 @@ def evaluate_run(
     folder: Path | None = None,
     python: str = "",
     quiet: bool = False,
+    trust: bool = False,
 ) -> Evaluation:
     """Evaluate a run's Trainer with its `latest` or `best` checkpoint, that of a step, or a file; into the run, unless not `keep`.
 
-    `links`, `folder` and `python` are those of `start_rerun`; what the program prints goes to stderr, unless `quiet`.
+    `links`, `folder`, `python` and `trust` are those of `start_rerun`; what the program prints goes to stderr, unless `quiet`.
     """
     require_torch("luxmeter eval")
     if on not in ON:
@@ -75,13 +76,15 @@ def evaluate_run(
             "answers": str(place),
             "any": False,
         }
-        found = _started(run, job, place, links, folder, python, quiet=quiet)
+        found = _started(run, job, place, links, folder, python, quiet=quiet, trust=trust)
         if found is None:
             passed = _passed(place)
             if len(passed) != 1:
                 raise _not_reached(run, record, passed)
             # One Trainer of that class alone, though with other parameters (a random one, a path): it must be that.
-            found = _started(run, {**job, "any": True}, place, links, folder, python, quiet=quiet)
+            found = _started(
+                run, {**job, "any": True}, place, links, folder, python, quiet=quiet, trust=trust
+            )
             if found is None:
                 raise _not_reached(run, record, passed)
     if keep:
@@ -135,6 +138,7 @@ def _started(
     python: str,
     *,
     quiet: bool,
+    trust: bool,
 ) -> Evaluation | None:
     """Start the program; what it found. None if it made no such Trainer."""
     with TemporaryFile(dir=place) as said:
@@ -146,6 +150,7 @@ def _started(
             links=links,
             python=python,
             output=said.fileno() if quiet else None,
+            trust=trust,
         )
         answer = read_json(place / _RESULT, {})
         if "error" in answer:

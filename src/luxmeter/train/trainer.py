@@ -31,6 +31,7 @@ from luxmeter.train.callbacks.callback import Callbacks
 from luxmeter.train.callbacks.evaluation import EvalCallback
 from luxmeter.train.callbacks.logger import LoggerCallback
 from luxmeter.train.callbacks.optimization import Optimization
+from luxmeter.train.compiling import compile_in_place
 from luxmeter.train.data import DataBundle, Dealer, moved, to_device
 from luxmeter.train.defaults import add_defaults, check_options, trace_callback, usual_steps
 from luxmeter.train.dist import Group, agree, broadcast_object
@@ -161,6 +162,7 @@ class Trainer:
         try:
             with self._working(), ctrl_c_asks(self._ask_to_stop):
                 check_options(self)
+                state.data.demand("train")
                 state.callbacks.hooks.call("setup", self)
                 checkpoints.reopen(self)
                 source = checkpoints.of_earlier_attempt(self) or resume
@@ -461,7 +463,7 @@ class Trainer:
         for model in self.models.values():
             model.to(self.device)
             if self.options.compile and any(True for _ in model.parameters()):
-                model.compile(**({} if self.options.compile is True else {"backend": self.options.compile}))
+                compile_in_place(model, self.options.compile)
         for name, count in parts.homeless(self).items():
             warn_once(
                 "unsaved-weights",

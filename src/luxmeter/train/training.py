@@ -112,6 +112,19 @@ class Training:
                 setattr(self, what, True)
             self.pace.leave_out(self.in_step.held_s - before_s)
 
+    def look_around(self) -> None:
+        """Where a checkpoint can go on: hear of what other ranks ask for, and end if Ctrl-C came."""
+        self.exchange()
+        self.interrupt_if_asked()
+
+    def begin_epoch(self) -> None:
+        """Its averages anew, unless it goes on in its middle; its gradients averaged over ranks as they are now."""
+        self.merged = None
+        if not self.position.idx:
+            self.meter.reset()
+        if self.replicas is not None:
+            self.replicas.renew_if_changed()
+
     def merge_meter(self) -> AvgMeter:
         """The averages of the epoch: over all ranks, the same on each."""
         if self.in_step is None:
@@ -119,6 +132,20 @@ class Training:
         if self.merged is None:
             self.merged = self.meter.merge_ranks()
         return self.merged
+
+    def merge_evaluation(self, which: str) -> AvgMeter:
+        """The averages of an evaluation: over all ranks, of which some may have had fewer batches than others."""
+        if self.shards is not None:
+            self.shards.help_others()
+        if self.in_step is not None:
+            self.meters[which] = self.meters[which].merge_ranks()
+            self.look_around()
+        return self.meters[which]
+
+    def interrupt_if_alone(self) -> None:
+        """Inside an evaluation, which other ranks would go on with."""
+        if self.in_step is None:
+            self.interrupt_if_asked()
 
     def interrupt_if_asked(self) -> None:
         """Where a checkpoint can go on: if Ctrl-C came, end as it says."""

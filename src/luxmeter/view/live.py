@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,17 +59,21 @@ class LiveCurve:
 class LiveRun:
     """One run that is watched. `look(now_ns)` first, then all the rest tells how it stood then."""
 
-    def __init__(self, run: Run, *, most: int = 400) -> None:
+    def __init__(
+        self, run: Run, *, most: int = 400, position: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
+        """`position`: what another had read of its metrics is known, and not taken in."""
         self.run = run
         self.state = "running"  # as a run's state; also `removed`
         self.trouble = ""  # why something of it cannot be read
         self.curves: dict[str, LiveCurve] = {}  # of the machine's metrics, too
+        self.fresh: dict[str, tuple[Floats, Floats]] = {}  # what the last look brought: steps, values
         self.training: Listening | None = None
         self.cpu_percent: float | None = None
         self.memory_bytes: float | None = None
         self.ended_ns: int | None = None  # when it was seen to have ended
         self._most = most
-        self._followed = run.follow()
+        self._followed = run.follow(position=position)
         self._pace: deque[tuple[int, int]] = deque()  # (when, step)
         self._process = Process.of(run.identity["process"])
         self._used: psutil.Process | None = None
@@ -78,6 +83,7 @@ class LiveRun:
     def look(self, now_ns: int) -> bool:
         """Read what came since; whether anything did."""
         self._now_ns = now_ns
+        self.fresh = {}
         if self.ended_ns is not None:
             return False
         before = self.state, self.training
@@ -94,6 +100,11 @@ class LiveRun:
         if self.state != "running":
             self.ended_ns = now_ns
         return rows is not None or before != (self.state, self.training)
+
+    @property
+    def position(self) -> dict[str, tuple[int, int]]:
+        """How far its metrics were read, for another that goes on from there."""
+        return self._followed.position
 
     @property
     def shown_state(self) -> str:
@@ -150,9 +161,9 @@ class LiveRun:
 
     def _state(self, now_ns: int) -> str:
         folder = self.run.folder
-        if not self._process.is_here and now_ns - self._asked_ns < _ELSEWHERE_NS:
-            if not (folder / layout.STATUS).exists():
-                return "running"
+        asked = self._process.is_here or now_ns - self._asked_ns >= _ELSEWHERE_NS
+        if not asked and not (folder / layout.STATUS).exists():
+            return "running"
         self._asked_ns = now_ns
         return self.run.state if (folder / layout.IDENTITY).exists() else "removed"
 
@@ -169,7 +180,8 @@ class LiveRun:
         for code, name in enumerate(names):
             at = np.flatnonzero(codes == code)
             curve = self.curves.setdefault(name, LiveCurve(self._most))
-            curve.add(steps[at].astype(np.float64), values[at], int(times[at[-1]]))
+            x, y = self.fresh[name] = steps[at].astype(np.float64), values[at]
+            curve.add(x, y, int(times[at[-1]]))
             own[at] = not name.startswith(records.SYSTEM)
         at = np.flatnonzero(own)
         for i in at[np.unique(np.linspace(0, len(at) - 1, _PACE_POINTS).astype(int))] if len(at) else ():

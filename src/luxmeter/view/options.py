@@ -19,6 +19,11 @@ def run_argument(default: Any = ..., *, help: str, metavar: str | None = None) -
     return typer.Argument(default, help=help, metavar=metavar, autocompletion=complete_run)
 
 
+def run_option(*names: str, help: str, metavar: str = "RUN") -> Any:
+    """As `run_argument`, of an option that may be left out."""
+    return typer.Option("", *names, metavar=metavar, help=help, autocompletion=complete_run)
+
+
 def takes(
     options: type | tuple[type, ...], *names: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -66,7 +71,10 @@ def _parameter(option: Option) -> inspect.Parameter:
     flags, said = option.flags, option.help
     if default is True:
         default, flags, said = False, (f"--no-{flags[0][2:]}",), f"Do not {said[0].lower()}{said[1:]}"
-    shown: Any = typer.Option(default, *flags, min=least, metavar=option.metavar, help=said)
+    offered = complete_run if option.metavar == "RUN" else None
+    shown: Any = typer.Option(
+        default, *flags, min=least, metavar=option.metavar, help=said, autocompletion=offered
+    )
     kind: Any = list[option.kind] if option.many else option.kind  # type: ignore[name-defined]
     return inspect.Parameter(
         option.name, _KEYWORD, default=shown, annotation=kind | None if default is None else kind

@@ -11,10 +11,13 @@ import json
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.machinery import SourceFileLoader
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from luxmeter.view.watched_program import Watched
 
 VARIABLE = "LUXMETER_RUN"
 
@@ -51,7 +54,7 @@ def main() -> None:
     except LuxmeterError as error:
         sys.stderr.write(f"luxmeter: {error}\n")
         sys.exit(2)
-    _run(request, watched.ended)
+    _run(request, watched)
 
 
 def _as_python_would(request: RunRequest) -> None:
@@ -71,21 +74,21 @@ def _as_python_would(request: RunRequest) -> None:
     sys.modules["__main__"] = made
 
 
-def _run(request: RunRequest, ended: Callable[[BaseException | None], None]) -> None:
+def _run(request: RunRequest, watched: Watched) -> None:
     try:
         _execute(request)
     except SystemExit as error:
-        ended(error.with_traceback(_own_part(error)))
+        watched.ended(error.with_traceback(_own_part(error)))
         raise
     except BaseException as error:  # noqa: BLE001
         error.__traceback__ = _own_part(error)
-        ended(error)
+        watched.ended(error)
         if not _is_told_by_launcher(error):
-            _tell(error)
+            _tell(error, watched.id)
         if not isinstance(error, KeyboardInterrupt):  # of which Python dies by the signal, when all is done
             sys.exit(1)
     else:
-        ended(None)
+        watched.ended(None)
 
 
 def _execute(request: RunRequest) -> None:
@@ -121,10 +124,12 @@ def _is_told_by_launcher(error: BaseException) -> bool:
     return dist.tell_failure(error)
 
 
-def _tell(error: BaseException) -> None:
-    """What Python prints of it."""
+def _tell(error: BaseException, run_id: str) -> None:
+    """What Python prints of it, the frames of installed packages left out: the run has all."""
     trace = error.__traceback__
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    if sys.excepthook is sys.__excepthook__ and _tell_users_part(error, run_id):
+        return
     try:
         sys.excepthook(type(error), error, trace)
     except BaseException as second:  # noqa: BLE001
@@ -132,6 +137,33 @@ def _tell(error: BaseException) -> None:
         sys.__excepthook__(type(second), second, second.__traceback__)
         sys.stderr.write("\nOriginal exception was:\n")
         sys.__excepthook__(type(error), error, trace)
+
+
+def _tell_users_part(error: BaseException, run_id: str) -> bool:
+    """Where something is left out, or the terminal has colours for it; a script of its own lines alone is told as ever."""
+    from luxmeter.frames import frames, users_frames, with_causes
+
+    left_out = 0
+    for one in with_causes(error):
+        own = users_frames(one.__traceback__, "")
+        if own is not None:
+            left_out += len(list(frames(one.__traceback__))) - len(list(frames(own)))
+            one.__traceback__ = own
+    on_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if not (left_out or on_terminal) or isinstance(error, KeyboardInterrupt):
+        return False
+    if on_terminal:
+        from rich.console import Console
+        from rich.traceback import Traceback
+
+        shown = Traceback.from_exception(type(error), error, error.__traceback__, extra_lines=2)
+        Console(stderr=True).print(shown)
+    else:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    if left_out:
+        lines = "1 frame" if left_out == 1 else f"{left_out} frames"
+        sys.stderr.write(f"({lines} in installed packages left out: luxmeter show {run_id[:5]} --error)\n")
+    return True
 
 
 if __name__ == "__main__":

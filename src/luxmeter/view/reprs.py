@@ -10,7 +10,7 @@ from luxmeter.render import Chart, Column, Line, Table, charts_repr, pre_repr, r
 from luxmeter.store import Run, flatten, records
 from luxmeter.view.text.model import comparison_table, cost_tables, summary_lines, warning_lines
 from luxmeter.view.text.operators import operators_table
-from luxmeter.view.text.run import head_facts, head_line, metrics_table
+from luxmeter.view.text.run import METRIC_COLUMNS, head_facts, head_line, metrics_table
 from luxmeter.view.text.run_diff import candidates_table, changes_table, metric_changes
 from luxmeter.view.text.runs import default_columns, rows_table, value_text
 
@@ -33,7 +33,7 @@ def _run_html(run: Run) -> str:
         facts,
         *([pre_repr(run.error.strip()[-2000:])] if run.error else []),
         *([Table([Column("parameter"), Column("value")], params)] if params else []),
-        metrics_table(run, room=_CURVE_LETTERS),
+        Table(METRIC_COLUMNS, metrics_table(run, room=_CURVE_LETTERS).rows),
         charts_repr(*metric_charts(run)),
         *([Table([Column("result"), Column("")], results)] if results else []),
         title=head_line(run),

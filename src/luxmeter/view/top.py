@@ -138,7 +138,7 @@ class Top:
             *([] if chosen is None else [Column("")]),
             Column("id"),
             Column("name", one_line=True, most=32, folds=8),
-            Column("state"),
+            Column("state", is_state=True),
             Column("step", NUMBER),
             Column("eta", NUMBER, goes=5),
             Column("for", NUMBER, goes=2),
@@ -256,7 +256,7 @@ def show(top: Top, *, every_s: float, keyboard: IO[str], out: IO[str]) -> None:
     console = Console(file=out, force_jupyter=False, highlight=False, markup=False)
 
     def drawn() -> Text:
-        return _text(top.lines(console.width, console.height))
+        return shown_text(top.lines(console.width, console.height))
 
     with _ended_by_signals(), _keys_of(keyboard) as read_keys:
         top.look()
@@ -348,7 +348,8 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _text(lines: Sequence[ScreenLine]) -> Text:
+def shown_text(lines: Sequence[ScreenLine]) -> Text:
+    """Lines as rich shows them."""
     from rich.text import Text
 
     made = Text(no_wrap=True, overflow="crop", end="")

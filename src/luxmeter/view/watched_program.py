@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.experiment import Experiment, offer_experiment, params_of, program_ended, program_follows
+from luxmeter.experiment import (
+    Experiment,
+    hear_other_trackers,
+    offer_experiment,
+    params_of,
+    program_ended,
+    program_follows,
+)
 from luxmeter.import_hook import call_after_import
 from luxmeter.store import Ending
 
@@ -21,6 +28,7 @@ class Watched:
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
+        self.id = experiment.id  # also when the program's own experiment goes on in its run
 
     @staticmethod
     def begin(request: RunRequest) -> Watched:
@@ -40,6 +48,8 @@ class Watched:
             if framework not in sys.modules:
                 call_after_import(watched._note_random, framework)
         watched._listen_to_argparse()
+        experiment.offers_reading = True
+        hear_other_trackers()
         return watched
 
     def ended(self, error: BaseException | None) -> None:

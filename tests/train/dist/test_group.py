@@ -188,6 +188,19 @@ def test_who_waits_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         said.startswith("luxmeter: rank 1 of 3 waits for rank 0 at 127.0.0.1:") and said.count("\n") == 1
     ), said
+    assert "known here" not in said
+    elsewhere = [{**one, "MASTER_ADDR": "no-such-host.invalid"} for one in as_torchrun(3, 1, ranks=[1])]
+    [said] = together(saying, elsewhere, SOON_S)
+    assert "; no host no-such-host.invalid is known here\n" in said, said
+
+
+@pytest.mark.parametrize(("rank", "size"), [("0", "two"), ("-1", "2"), ("0", "0"), ("0", "-2"), ("x", "2")])
+def test_numbers_that_are_none_do_not_train_alone(
+    monkeypatch: pytest.MonkeyPatch, rank: str, size: str
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    assert f"RANK is {rank!r} and WORLD_SIZE is {size!r}" in failing(ensure_group).what
 
 
 def test_wrong_numbers() -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from forked_ranks import as_torchrun, free_port
+
 import luxmeter as lux
 from luxmeter.ranks import Rank
 from luxmeter.view.startup.life import folder_of_ranks
@@ -66,10 +68,7 @@ def test_one_trace_of_all_ranks_in_the_run_of_rank_0(tmp_path: Path) -> None:
 
 def test_a_script(tmp_path: Path) -> None:
     Path("script.py").write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-m", "luxmeter", "run", "--processes", "2", "script.py", "--lr", "0.1"],
-        capture_output=True, text=True, check=False, timeout=200, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    done = luxmeter("run", "--processes", "2", "script.py", "--lr", "0.1")
     assert done.returncode == 1, done.stderr
     assert (
         "rank 0 of 2 ['--lr', '0.1']\n" in done.stdout
@@ -86,12 +85,11 @@ def test_a_script(tmp_path: Path) -> None:
 def test_ranks_of_another_launcher_make_one_trace_in_the_run_of_rank_0(tmp_path: Path) -> None:
     """As under `torchrun -m luxmeter run --trace`: each rank runs the command itself. Rank 0 is the slower one to begin."""
     Path("script.py").write_text("import torch\ntorch.ones(3)\n")
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-m", "luxmeter", "run", "--trace", "script.py"]
-    ranks = []
-    for rank in ("1", "0"):
-        variables = {**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank}
-        ranks.append(subprocess.Popen(words, env=variables, stderr=subprocess.PIPE, text=True))
+    ranks = [
+        subprocess.Popen(words, env={**os.environ, **one, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True)
+        for one in as_torchrun(2, free_port(), ranks=[1, 0])
+    ]  # fmt: skip
     said = [one.communicate(timeout=200)[1] for one in ranks]
     assert [one.returncode for one in ranks] == [0, 0], said
     (run,) = lux.runs()

@@ -185,3 +185,6 @@ def test_a_report_is_in_the_form_of_torchrun(tmp_path: Path) -> None:
     assert shown.startswith("Traceback") and "ValueError: no such batch on rank 1, 3 in all" in shown
     echo = json.loads((tmp_path / "0.json").read_text())["message"]["extraInfo"]
     assert echo["is_echo"] and int(echo["timestamp"]) > own.timestamp
+    assert echo["py_callstack"] == (  # no traceback of what is only an echo
+        "luxmeter: rank 0 ends: rank 1 failed (ValueError: no such batch on rank 1, 3 in all); see there.\n"
+    )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from luxmeter.process import Process
 from luxmeter.store import Job, Needs
 from luxmeter.train.queue.engines.engine import End, Room, Start
+
+DEAD = replace(Process.here(), pid=2**22 - 7, started=1.0)  # a process of this machine that is gone
 
 
 def project(folder: Path, **files: str) -> Path:
@@ -73,11 +77,11 @@ class PretendedEngine:
 
 
 class Clock:
-    """Time that the test moves."""
+    """Time that goes on with each question."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    def __init__(self, tick_s: float = 1.0) -> None:
+        self.now, self.tick_s = 0.0, tick_s
 
     def __call__(self) -> float:
-        self.now += 1.0  # every look is due
+        self.now += self.tick_s  # by itself, every look is due
         return self.now

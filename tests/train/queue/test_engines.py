@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from in_process import Command
-from queue_parts import Clock, PretendedEngine
+from queue_parts import DEAD, Clock, PretendedEngine
 
 from luxmeter.process import Process
 from luxmeter.store import Job, Needs
@@ -236,6 +236,6 @@ def test_how_a_job_ended_is_learned_from_its_folder_if_its_worker_is_gone(queue:
     os.utime(queue.going_folder(job) / "began.json", (1, 1))
     (queue.going_folder(job) / "ended.json").write_text('{"code": 5}')
     with queue.table.change() as change:
-        change.put(replace(queue.find(1), worker=replace(Process.here(), pid=2**22 - 7, started=1.0)))
+        change.put(replace(queue.find(1), worker=DEAD))
     Worker(queue, Elsewhere(), clock=Clock()).step()
     assert (queue.find(1).state, queue.find(1).exit_code) == ("failed", 5)

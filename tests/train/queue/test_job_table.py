@@ -6,7 +6,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from luxmeter.errors import StoreError
 from luxmeter.train import Queue, Wanted, open_queue
@@ -36,15 +35,11 @@ def test_the_same_code_is_kept_once(queue: Queue, tmp_path: Path) -> None:
     assert len({job.code for job in queue.table.jobs()}) == 2
 
 
-def test_a_locked_database_is_told(queue: Queue) -> None:
-    def soon(connection: object, _: object) -> None:
-        connection.execute("PRAGMA busy_timeout=20")  # type: ignore[attr-defined]
-
+def test_a_locked_database_is_told(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.table.close()
-    sa.event.listen(
-        queue.table.database.engine, "connect", soon, insert=True
-    )  # before what the lock holds up
-    other = sqlite3.connect(queue.folder / "jobs.sqlite", isolation_level=None)
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, timeout, **o: real(*a, timeout=0.02, **o))
+    other = real(queue.folder / "jobs.sqlite", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     try:
         with pytest.raises(StoreError, match="queue-locked"):
@@ -65,7 +60,7 @@ def test_a_read_only_database_is_listed_but_not_changed(
     ) -> sqlite3.Connection:  # root may write anything
         return real(f"file:{path}?mode=ro", *args, uri=True, **options)  # type: ignore[call-overload,no-any-return]
 
-    monkeypatch.setattr(sqlite3.dbapi2, "connect", read_only)
+    monkeypatch.setattr(sqlite3, "connect", read_only)
     assert len(queue.table.jobs()) == 1
     with pytest.raises(StoreError, match="queue-not-writable"):
         queue.cancel(queue.table.jobs()[0])
@@ -80,7 +75,7 @@ def test_a_damaged_database_is_told(queue: Queue) -> None:
 
 def test_a_newer_format_is_refused(queue: Queue) -> None:
     with queue.table.database.change() as connection:
-        connection.execute(sa.text("update luxmeter_jobs_facts set value = '2'"))
+        connection.do("update luxmeter_jobs_facts set value = '2'")
     again = open_queue()
     with pytest.raises(StoreError, match="queue-format"):
         again.table.jobs()

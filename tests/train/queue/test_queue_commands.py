@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from in_process import Command
 from queue_parts import project
 
-from luxmeter.errors import UsageError
+from locked_jobs import LOCKED, noted
+from luxmeter.errors import StoreError, UsageError
 from luxmeter.store import Lab, Run
-from luxmeter.train import engine_named, open_queue
+from luxmeter.train import JobOptions, Queue, SweepOptions, Wanted, WorkerOptions, engine_named, open_queue
+from luxmeter.view.cli.queue import WorkerLine, working
 
 SCRIPT = """
 import argparse, helper
@@ -68,7 +72,7 @@ def test_a_job_runs_with_the_code_as_it_was_and_its_run_says_so(
     assert command("queue", "log", 1).out.startswith("value 2 lr 0.5\n")
     waited = command("queue", "wait", 1, 2, 3)
     assert waited.code == 1 and waited.out.splitlines() == [
-        "job 1 done", "job 2 failed with exit code 3", "job 3 cancelled: job 2, which it was to follow, has failed"
+        "job 1 done", "job 2 failed with exit code 3: luxmeter queue log 2 shows what it printed", "job 3 cancelled: job 2, which it was to follow, has failed"
     ]  # fmt: skip
     listed = command("queue", "list").out
     assert listed.splitlines()[0].split() == ["job", "state", "what", "after", "tries", "run", "for", "why"]
@@ -197,3 +201,38 @@ def test_the_local_engine_counts_what_is_there() -> None:
     assert engine.room(Needs(cpus=10_000), []).never and engine.room(Needs(memory_bytes=1 << 60), []).never
     assert engine.room(Needs(gpus=64), []).why.startswith("needs 64 GPUs")
     assert engine.room(Needs(gpus=0), []).free
+
+
+def test_options_from_python_are_read_and_checked_as_on_the_command_line() -> None:
+    given: dict[str, Any] = {"memory": "8GB", "after": ["3", "4"], "retries": 1}
+    made = JobOptions(**given)
+    assert (made.memory, made.after, replace(made, cpus=2).memory) == (8 << 30, (3, 4), 8 << 30)
+    bad: list[tuple[Any, dict[str, Any], str]] = [
+        (JobOptions, {"memory": "much"}, "A job cannot use memory='much'. Give a size such as 8GB or 500M."),
+        (JobOptions, {"priority": "high"}, "A job cannot use priority='high'. Give a whole number."),
+        (WorkerOptions, {"slots": 0}, "A worker cannot use slots=0. Give 1 or more."),
+        (SweepOptions, {"mode": "most"}, "A sweep cannot use mode='most'. Give min or max."),
+    ]
+    for kind, values, said in bad:
+        with pytest.raises(UsageError, match=r"\[bad-(job|worker|sweep)-option\]") as caught:
+            kind(**values)
+        assert str(caught.value).startswith(said)
+
+
+def test_a_worker_whose_database_goes_away_says_what_it_leaves(
+    queue: Queue, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("project/script.py").write_text(LOCKED)
+    queue.add(Path("project/script.py"), [Wanted(["1", str(tmp_path)])], JobOptions(cpus=1, memory=0))
+    with (
+        pytest.raises(StoreError, match="it is away"),
+        working(queue, WorkerOptions(), WorkerLine(), "") as worker,
+    ):
+        worker.step()
+        raise StoreError("index-unreachable", "it is away", "Wait.")
+    assert capsys.readouterr().err.endswith(
+        "1 job of this worker: the next one finds out what became of it\n"
+    )
+    (tmp_path / "go").touch()
+    worker.work(drain=True)
+    assert noted(tmp_path) == ["began 1", "ended 1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from queue_parts import Clock, PretendedEngine
+from queue_parts import DEAD, Clock, PretendedEngine
 
 from luxmeter.errors import UsageError
 from luxmeter.process import Process
@@ -225,9 +226,6 @@ def left_by(queue: Queue, dead: Process, **changes: Any) -> Job:
     return job
 
 
-DEAD = replace(Process.here(), pid=2**22 - 7, started=1.0)
-
-
 def test_a_job_that_never_began_is_queued_again(queue: Queue) -> None:
     add(queue)
     job = left_by(queue, DEAD)
@@ -263,6 +261,18 @@ def test_a_dead_job_is_lost_and_started_again_only_with_retries(
     worker(queue, engine).step()
     assert queue.find(1).state == state and queue.find(1).attempt == 1 + retries
     assert not queue.going_folder(job).exists()
+
+
+def test_a_job_that_ended_without_its_worker_ended_when_its_run_did(queue: Queue) -> None:
+    add(queue)
+    job = left_by(queue, DEAD, started_ns=1)
+    queue.lab.create_run("script", run_id=job.run).finish()
+    queue.going_folder(job).mkdir(parents=True)
+    assert claim(queue.going_folder(job) / "began.json", vars(DEAD))
+    status = queue.lab.folder / "runs" / job.run / "status.json"
+    status.write_text(json.dumps({**json.loads(status.read_text()), "ended_ns": 3_000_000_001}))
+    worker(queue, PretendedEngine()).step()
+    assert queue.find(1).state == "done" and queue.find(1).ended_ns == 3_000_000_001
 
 
 def test_what_runs_on_another_machine_is_left_alone_but_not_after_a_restart_of_this_one(queue: Queue) -> None:

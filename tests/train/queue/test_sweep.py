@@ -16,6 +16,7 @@ from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.store import Lab
 from luxmeter.train import Queue, Sweep, SweepOptions, Worker
 from luxmeter.train.queue.engines.engine import End, Start
+from luxmeter.train.queue.engines.local import counted
 from luxmeter.train.queue.options import JobOptions
 from luxmeter.train.queue.space import read_grid, read_space, told_by
 from luxmeter.view.text.jobs import best_line
@@ -180,6 +181,15 @@ def test_optuna_is_asked_as_there_is_room_and_told_what_came(queue: Queue) -> No
     assert {job.code for job in queue.table.jobs()} == {queue.table.jobs()[0].code}
 
 
+def test_trials_are_asked_for_to_the_end_though_looks_are_not_due(queue: Queue) -> None:
+    pytest.importorskip("optuna")
+    options = SweepOptions(search=5, space=("lr=0.0:1.0",), sampler="optuna", metric="acc")
+    sweep = Sweep(queue, Path("project/script.py"), [], options, JobOptions(cpus=1, memory=0))
+    worker = Worker(queue, Learned(queue.lab), slots=2, group=sweep.name, clock=Clock(0.01))
+    sweep.run(worker, shown=lambda one: None, pause=lambda seconds: None)
+    assert [trial.state for trial in sweep.trials] == ["done"] * 5
+
+
 def test_a_hopeless_trial_is_pruned_by_what_it_logs(queue: Queue) -> None:
     optuna = pytest.importorskip("optuna")
     points = iter([0.1, 0.1, 0.1, 0.1, 0.9])
@@ -232,6 +242,16 @@ def test_the_command_runs_a_sweep_and_runs_shows_its_best(command: Command, tmp_
     job = json.loads(command("queue", "list", "--group", "sweep-1", "--json").out)[1]
     assert job["trial"]["point"] == {"lr": 0.25} and job["arguments"] == ["--mine", "7", "--lr=0.25"]
     assert "bad-sweep-option" in command("sweep", "--mode", "most", "--grid", "lr=1", "project/script.py").err
+
+
+def test_trials_that_can_never_start_here_are_told(command: Command, tmp_path: Path) -> None:
+    project(tmp_path / "project")
+    said = command("sweep", "project/script.py", "--grid", "lr=1,2", "--cpus", "10000")
+    lines = said.err.splitlines()
+    assert said.code == 1 and len(lines) == 2, said
+    assert lines[1].startswith("job 2 needs 10000 CPUs, this machine has ")
+    assert (counted(1, "GPUs"), counted(2, "GPUs")) == ("1 GPU", "2 GPUs")
+    assert "2 jobs of sweep-1 wait: luxmeter queue work --group sweep-1" in said.out
 
 
 def test_a_metric_that_no_run_has_is_told(queue: Queue) -> None:

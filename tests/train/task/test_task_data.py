@@ -126,8 +126,8 @@ def test_the_position_holds_with_any_sampler(sampler: Any, workers: int) -> None
     ("cfg", "text", "key"),
     [
         (CFG | {"batchsize": 3}, r"data.train: data takes no 'batchsize'. Did you mean 'batch_size'", ""),
-        (CFG | {"dataset": {"type": "TensorDataset"}}, "data.train has samples, transforms, dataset", ""),
-        ({"batch_size": 3}, "data.train has no data", ""),
+        (CFG | {"dataset": {"type": "TensorDataset"}}, "data.train: It has samples, transforms, dataset", ""),
+        ({"batch_size": 3}, "data.train: It has no data", ""),
         (CFG | {"samples": {"type": "numbrs"}}, "data.train.samples: There is no dataset", "data.train.samples"),
         (CFG | {"samples": 3}, "int is no list of samples", ""),
         (CFG | {"transforms": [{"type": "ad"}]}, "data.train.transforms.0: There is no transform", "data.train.transforms.0"),

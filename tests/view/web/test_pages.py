@@ -151,6 +151,15 @@ def test_in_a_real_browser(width: int, tmp_path: Path) -> None:
         assert sorted(tab.evaluate(first)) == ["torch.add", "torch.mm"]
         assert tab.locator(".lux-counted").first.text_content() == "2 of 13 rows"
         tab.get_by_label("Filter rows").fill("")
+        # Rows are one stop of Tab, arrows go on.
+        tab.locator("tr[data-name='torch.add']").first.focus()
+        tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("Enter")
+        assert (
+            tab.locator("tr.lux-lit").count() == 1
+            and tab.locator(".lux-table tbody tr[tabindex='0']").count() <= 2
+        )
+        tab.keyboard.press("Enter")
         # The table lights the graph, and the graph the table.
         tab.locator("tr[data-name='torch.mm']").click()
         bright = "() => [...document.querySelectorAll('.lux-f:not(.lux-dim)')].map((f) => f.title)"
@@ -182,6 +191,44 @@ def test_in_a_real_browser(width: int, tmp_path: Path) -> None:
 
 
 @needs_browser
+def test_by_keyboard_alone(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(example(), encoding="utf-8")
+    with opened(path.as_uri()) as tab:
+        who = "() => document.activeElement.getAttribute('role') ?? (document.activeElement.className || document.activeElement.tagName)"
+        met: dict[str, str] = {}
+        keys = {"lux-f": ("ArrowRight", "Enter", "Escape"), "TR": ("ArrowRight", "ArrowDown", "Enter"), "img": ("+", "ArrowRight")}  # fmt: skip
+        for _ in range(60):
+            tab.keyboard.press("Tab")
+            name = tab.evaluate(who).split()[0]
+            if name not in met:
+                met[name] = ""
+                for key in keys.get(name, ()):
+                    tab.keyboard.press(key)
+        assert set(met) >= {"tab", "lux-sort", "lux-filter", "TR", "lux-f", "img", "lux-cell", "SELECT", "INPUT"}, met  # fmt: skip
+        tab.locator(".lux-tree tbody tr").first.focus()
+        tab.keyboard.press("ArrowLeft")
+        assert tab.locator(".lux-tree tbody tr:visible").count() == 1
+        tab.keyboard.press("ArrowRight")
+        tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("ArrowRight")
+        assert tab.locator(".lux-tree tbody tr:visible").count() == 4
+
+
+@needs_browser
+def test_on_paper_nothing_is_cut_and_all_tabs_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(example(), encoding="utf-8")
+    with opened(path.as_uri(), width=720, dark=True) as tab:
+        tab.emulate_media(media="print", color_scheme="dark")
+        assert tab.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
+        assert (
+            tab.locator("[role=tabpanel]:visible").count() == 2 and not tab.locator(".lux-tabs").is_visible()
+        )
+        assert tab.evaluate("() => getComputedStyle(document.querySelector('h1')).color") == "rgb(28, 35, 48)"
+
+
+@needs_browser
 def test_without_script_tables_and_curves_are_there(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(example(), encoding="utf-8")
@@ -189,6 +236,7 @@ def test_without_script_tables_and_curves_are_there(tmp_path: Path) -> None:
         assert tab.locator(".lux-table tbody tr:visible").count() == 14
         assert tab.locator("path.curve").count() == 2
         assert "Without script" in tab.inner_text("body")
+        assert tab.inner_text("body").count("This graph needs script") == 3  # no card is empty
 
 
 @needs_browser

@@ -944,8 +944,9 @@ static int hash_one(Hasher *h, PyObject *v, int depth)
     if (type == &PySlice_Type) {
         PySliceObject *s = (PySliceObject *)v;
         put(h, 0x51CE);
-        if (hash_one(h, s->start, depth) < 0 || hash_one(h, s->stop, depth) < 0) return -1;
-        return hash_one(h, s->step, depth);
+        if (depth >= MAX_DEPTH) return 0; /* slices nest as lists do */
+        if (hash_one(h, s->start, depth + 1) < 0 || hash_one(h, s->stop, depth + 1) < 0) return -1;
+        return hash_one(h, s->step, depth + 1);
     }
     if (type == &PyFunction_Type) {
         put(h, 0xF06C);

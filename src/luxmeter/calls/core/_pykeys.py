@@ -22,7 +22,10 @@ class KeyMaker:
         strides: bool,
     ) -> None:
         self._classify, self._key, self._strides = classify, key, strides
-        self._kinds: dict[type, int | tuple[str, ...]] = {}
+        self._kinds: dict[
+            int, tuple[type, int | tuple[str, ...]]
+        ] = {}  # by id: a class may have its own hash
+        self._met: dict[int, type] = {}  # in keys by their id, and so kept
 
     def make(self, args: tuple[Any, ...], kwargs: dict[str, Any], floats: list[float]) -> object:
         """The key of one call."""
@@ -39,58 +42,74 @@ class KeyMaker:
             if len(floats) < _MAX_FLOATS:
                 floats.append(value)
             return kind
+        named = self._named(kind)
         # By the type, and as it really is: an object may lie about its class, its length and its items.
         if issubclass(kind, (tuple, list)):
-            return self._many(value, floats, depth)
+            return self._many(value, named, floats, depth)
         if issubclass(kind, dict):
             if depth >= _MAX_DEPTH:
-                return kind, dict.__len__(value)
-            return kind, tuple(
-                [
-                    (k if isinstance(k, (str, int)) else type(k), self._one(v, floats, depth + 1))
-                    for k, v in dict.items(value)
-                ]
+                return named, dict.__len__(value)
+            return named, tuple(
+                [(self._name_of(k), self._one(v, floats, depth + 1)) for k, v in dict.items(value)]
             )
         if kind is slice:
-            return kind, tuple([self._one(v, floats, depth) for v in (value.start, value.stop, value.step)])
+            if depth >= _MAX_DEPTH:
+                return named
+            return named, tuple(
+                [self._one(v, floats, depth + 1) for v in (value.start, value.stop, value.step)]
+            )
         if kind is types.FunctionType:
-            return kind, value.__qualname__
+            return named, str.__str__(value.__qualname__)
         if issubclass(kind, type):
-            return kind, id(value)
-        known = self._kinds.get(kind)
-        if known is None:
-            known = self._kinds[kind] = self._classify(kind) if self._classify is not None else OPAQUE
+            return named, id(value)
+        met = self._kinds.get(id(kind))
+        if met is None:
+            met = kind, self._classify(kind) if self._classify is not None else OPAQUE
+            self._kinds[id(kind)] = met
+        known = met[1]
         if isinstance(known, tuple):
-            return kind, tuple([self._one(getattr(value, name), floats, depth + 1) for name in known])
+            return named, tuple([self._one(getattr(value, name), floats, depth + 1) for name in known])
         if known in (EXCHANGE, KEY) and self._key is not None:
-            return kind, self._key(value)
+            return named, self._key(value)
         if known == IDENTITY:
-            return kind, id(value)
+            return named, id(value)
         if known == HASH:
-            return kind, hash(value)
-        return self._plain(value, kind, floats)
+            return named, hash(value)
+        return self._plain(value, kind, named, floats)
 
-    def _plain(self, value: Any, kind: type, floats: list[float]) -> object:
+    def _named(self, kind: type) -> object:
+        """A class in a key: itself, or where its metaclass may have a say in hash and equality its id."""
+        if type(kind) is type:
+            return kind
+        self._met[id(kind)] = kind
+        return id(kind)
+
+    def _name_of(self, key: Any) -> object:
+        """A key of a dictionary, as far as it is a plain one."""
+        if issubclass(type(key), str):
+            return str.__str__(key)
+        return int.__index__(key) if issubclass(type(key), int) else self._named(type(key))
+
+    def _plain(self, value: Any, kind: type, named: object, floats: list[float]) -> object:
         if issubclass(kind, int):
-            return kind, int.__index__(value)
+            return named, int.__index__(value)
         if issubclass(kind, float):
             if len(floats) < _MAX_FLOATS:
                 floats.append(float.__float__(value))
-            return kind
+            return named
         if issubclass(kind, str):
-            return kind, str.__str__(value)
-        return kind
+            return named, str.__str__(value)
+        return named
 
-    def _many(self, values: Any, floats: list[float], depth: int) -> object:
-        kind = type(values)
-        own: Any = tuple if issubclass(kind, tuple) else list
+    def _many(self, values: Any, named: object, floats: list[float], depth: int) -> object:
+        own: Any = tuple if issubclass(type(values), tuple) else list
         length = own.__len__(values)
         if depth >= _MAX_DEPTH:
-            return kind, length
+            return named, length
         long = length > _MAX_NUMBERS
         made = [
             self._one(value, floats, depth + 1)
             for i, value in enumerate(own.__iter__(values))
-            if not long or i < _MAX_NUMBERS or not isinstance(value, (int, float, str))
+            if not long or i < _MAX_NUMBERS or not issubclass(type(value), (int, float, str))
         ]
-        return kind, length, tuple(made)
+        return named, length, tuple(made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from types import FunctionType, GetSetDescriptorType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, ModuleType
 from typing import Any
 
 from luxmeter.calls.core import load
@@ -28,7 +28,7 @@ def of_users(*kinds: type, besides: tuple[str, ...]) -> Iterator[tuple[dict[str,
         if (top in sys.stdlib_module_names and module != "__main__") or top in besides:
             continue
         for name, value in list(namespace.items()):
-            if type(value) in kinds:
+            if any(type(value) is kind for kind in kinds):
                 yield namespace, name, value
 
 
@@ -75,15 +75,21 @@ def in_defaults(objects: Mapping[int, Any]) -> Iterator[FunctionType]:
 def _functions_with_defaults(name: str, namespace: dict[str, Any]) -> Iterator[FunctionType]:
     for value in list(namespace.values()):
         if type(value) is FunctionType:
-            if value.__module__ == name and _may_hold_callable(value.__defaults__):
+            if _is(value.__module__, name) and _may_hold_callable(value.__defaults__):
                 yield value
-        elif issubclass(type(value), type) and vars(value).get("__module__") == name:  # a metaclass may raise
-            for member in list(vars(value).values()):
-                if type(member) is FunctionType and _may_hold_callable(member.__defaults__):
-                    yield member
+        elif issubclass(type(value), type):
+            inside = type.__dict__["__dict__"].__get__(value)  # a metaclass would have its say in vars(value)
+            if _is(inside.get("__module__"), name):
+                for member in list(inside.values()):
+                    if type(member) is FunctionType and _may_hold_callable(member.__defaults__):
+                        yield member
+
+
+def _is(module: Any, name: str) -> bool:
+    return type(module) is str and module == name
 
 
 def _may_hold_callable(defaults: Iterable[Any] | None) -> bool:
     return defaults is not None and any(
-        type(value).__name__ in ("function", "builtin_function_or_method") for value in defaults
+        type(value) is FunctionType or type(value) is BuiltinFunctionType for value in defaults
     )

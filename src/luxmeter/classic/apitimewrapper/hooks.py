@@ -63,14 +63,24 @@ def _hear(call: Heard) -> None:
     side = _sides.get(call.framework, Side())
     if side.only is not None and call.name not in side.only:
         return
-    name = f"torch.{call.name}" if call.name.startswith("Tensor.") else call.name
-    cost_ms = call.duration_ns / 1e6
-    line = f"{name} cost_time: {cost_ms:.4f} ms{' (raised)' if call.raised else ''}"
-    my_print.write_log(line + "\n")
+    if call.raised:  # it says nothing of those: what reads its lines takes each for a time
+        return
+    name = _name(call)
+    cost_s = call.duration_ns / 1e9
+    line = f"{name} cost_time:{cost_s}"
+    my_print.write_log(line)
     silent = ms_param.g_stop_ms_print if call.framework == "mindspore" else torch_param.g_stop_torch_print
     if not silent:
         sys.stdout.write(line + "\n")
-    analysis.count(name, cost_ms)
+    analysis.count(name, cost_s)
+
+
+def _name(call: Heard) -> str:
+    """As it calls things: `torch.nn.function.relu`, `ops.relu` of MindSpore."""
+    if call.framework == "mindspore":
+        return call.name.removeprefix("mindspore.")
+    name = f"torch.{call.name}" if call.name.startswith("Tensor.") else call.name
+    return name.replace("torch.nn.functional.", "torch.nn.function.", 1)
 
 
 def _stop_all() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
+import logging
 import sys
 import threading
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import IO, Any
 from luxmeter.classic.apitimewrapper.torch_wrap import global_param
 from luxmeter.errors import UsageError, warn_once
 
+_FORM = logging.Formatter("%(asctime)s - %(levelname)s: %(message)s")
 _lock = threading.RLock()
+_begun: set[str] = set()  # logs that this program has written to
 _open: dict[str, IO[str]] = {}  # at most one: the log that was written to last
 
 
@@ -25,14 +28,16 @@ def print(
     if file is None or file is sys.stdout:
         text = io.StringIO()
         builtins.print(*values, sep=sep, end=end, file=text)
-        write_log(text.getvalue())
+        write_log(text.getvalue().removesuffix("\n"))
 
 
 def write_log(text: str) -> None:
-    """Append to the log. A log that cannot be written is told once and stops nothing."""
+    """Append to the log, with date and level. A log that cannot be written is told once and stops nothing."""
     try:
         with _lock:
-            _log().write(text)
+            _log().write(
+                _FORM.format(logging.LogRecord("root", logging.INFO, "", 0, text, None, None)) + "\n"
+            )
     except (OSError, UsageError) as error:
         warn_once("performance-log-lost", f"The log gets no more lines: {error}", "Give another log path.")
 
@@ -57,7 +62,9 @@ def _log() -> IO[str]:
     if path not in _open:
         close_log()
         try:
-            _open[path] = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 - stays open
+            mode = "a" if path in _begun else "w"  # anew in each run of a program
+            _open[path] = open(path, mode, encoding="utf-8", buffering=1)  # noqa: SIM115 - stays open
+            _begun.add(path)
         except OSError as error:
             raise UsageError(
                 "performance-log-unwritable",

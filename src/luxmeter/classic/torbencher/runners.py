@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.files import write_file
 from luxmeter.operators import CheckResult, check
@@ -100,20 +99,19 @@ class bencherDebugger(_Runner):
     def run(self) -> CheckResult:
         """Run all cases for `num_epoches` rounds and write the table; the result is given back, too."""
         result = self._checked()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
+        lines: list[Sequence[Any]] = [_COLUMNS]
         for row in result:
             if row.status == "passed" and not self.config["including_success"]:
                 continue
             raised = [e for e in row.errors if e.traceback]
             wrong = [e for e in row.errors if not e.traceback]
-            writer.writerow({
+            said = {
                 "errors": len(raised), "error_details": "\n".join(e.traceback for e in raised), "failures": len(wrong),
                 "failure_details": "\n".join(e.reason for e in wrong), "testcase": row.name,
                 "status": {"passed": "Success", "failed": "Failed", "missed": "Missed"}.get(row.status, row.status),
-            })  # fmt: skip
-        write_file(Path(self.config["result_file"]), text.getvalue().encode())
+            }  # fmt: skip
+            lines.append([said[name] for name in _COLUMNS])
+        write_file(Path(self.config["result_file"]), csv_text(lines).encode())
         return result
 
 

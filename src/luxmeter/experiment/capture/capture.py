@@ -16,6 +16,7 @@ from luxmeter.experiment.capture import snapshot, started
 from luxmeter.experiment.capture.keycode import KeyCode
 from luxmeter.experiment.capture.output import OutputLog
 from luxmeter.experiment.capture.output_native import NativeOutput
+from luxmeter.experiment.capture.read_output import ReadOutput
 from luxmeter.experiment.capture.snapshot import Snapshot
 from luxmeter.experiment.capture.system_metrics import SystemMeter
 from luxmeter.experiment.capture.watch_files import FileWatch, to_batch
@@ -42,6 +43,7 @@ class Recording:
         self._modules: set[str] = set()  # whose files the snapshot has looked at
         self._watch = FileWatch(run.folder, run.put_blob, options)
         self._output: OutputLog | NativeOutput | None = None
+        self._printed: ReadOutput | None = None
         self._system: SystemMeter | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -57,6 +59,9 @@ class Recording:
         if self._options.output:
             self._output = self._listener()
             self._output.start()
+        if self._options.read_output:
+            self._printed = ReadOutput(self._run)
+            self._printed.start()
         if self._options.system_s:
             self._system = SystemMeter()
         self._thread = threading.Thread(target=self._look, name="luxmeter-experiment", daemon=True)
@@ -73,6 +78,8 @@ class Recording:
 
     def stop(self, keycode: list[KeyCode]) -> None:
         """Look a last time and give everything back."""
+        if self._printed is not None:
+            self._printed.stop()
         if self._output is not None:
             self._output.stop()
         self._stop.set()
@@ -94,6 +101,8 @@ class Recording:
         """In a child: the thread is not here."""
         self._thread = None
         self._watch_lock = threading.Lock()
+        if self._printed is not None:
+            self._printed.stop()  # the end of a line may be its parent's
         if self._output is not None:
             self._output.after_fork()
 

@@ -7,6 +7,7 @@ hold the stream and whoever replaced sys.stdout before (pytest, a notebook) noti
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +18,31 @@ from luxmeter.experiment.capture.output_text import PlainText
 from luxmeter.store import OutputFile
 
 Sink = Callable[[str], None]
+
+
+class Listener:
+    """Gives what stdout and stderr are given to `hear`, from `start` to `stop`, each stream by its name."""
+
+    def __init__(self, hear: Callable[[str, str], None]) -> None:
+        self._hear = hear
+        self._taps: list[tuple[_Tap, Sink]] = []
+
+    def start(self) -> None:
+        """Listen to the streams as they are now."""
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            tap = None if stream is None else _tap(stream)
+            if tap is not None and all(tap is not other for other, _ in self._taps):
+                sink = functools.partial(self._hear, name)
+                tap.sinks.append(sink)
+                self._taps.append((tap, sink))
+
+    def stop(self) -> None:
+        """Listen no more."""
+        for tap, sink in self._taps:
+            tap.sinks.remove(sink)
+            _untap(tap)
+        self._taps.clear()
 
 
 class OutputLog:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from luxmeter.described import Described, DescribedMapping, type_of, with_type
+from luxmeter.experiment.capture.secrets import TOKEN
 
 HIDDEN = "(hidden)"
 
@@ -21,7 +22,20 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _DOUBTFUL = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CRED|AUTH")  # in a variable's name
-_LOGIN = re.compile(r"(?<=://)[^/\s@]*:[^/\s@]*(?=@)")
+_WEAK = re.compile(
+    r"(^|[._-])(pass|pw|passcode|otp|pin_code"
+    r"|(openai|anthropic|wandb|hf|huggingface|hub|google|gcp|azure|aws|s3|github|gitlab|comet|neptune|slack|stripe|twilio|sendgrid"
+    r"|cohere|mistral|replicate|user|master|service|client|app|admin|root|db|server|host|private|deploy|webhook|storage)[_-]?(key|token))$",
+    re.IGNORECASE,
+)  # of a text alone: `two_pass: true` and `pass: 3` are none
+_LOGIN = re.compile(r"(?<=://)[^/\s@:]*:[^/\s@]*(?=@)|(?<=http://)[^/\s@]+(?=@)|(?<=https://)[^/\s@]+(?=@)")
+_ASKED = re.compile(
+    r"(?<=[?&;])((?:access_?|api_?|auth_?|id_?|refresh_?|session_?)?(?:token|key)|sig|signature|password|passwd|pwd|secret|client_secret"
+    r"|auth|x-(?:amz|goog|oss|cos)-(?:signature|security-token|credential)|awsaccesskeyid|q-signature)=[^&;#\s]+",
+    re.IGNORECASE,
+)  # what an address says of who asks: presigned ones, too
+_BEARER = re.compile(r"\b(Bearer\s+)[\w.~+/=-]{8,}|\b(Basic\s+)(?=[A-Za-z+/]*\d)[\w+/]{16,}=*", re.IGNORECASE)
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 # Variables that change what a run computes or how fast, or say where it ran.
 _ALLOWED = re.compile(
@@ -38,19 +52,25 @@ _ALLOWED = re.compile(
 
 def is_secret(name: str) -> bool:
     """Whether a value of this name should not be written down."""
-    return _SECRET.search(name) is not None
+    return _SECRET.search(name) is not None or _SECRET.search(_HUMP.sub("_", name)) is not None
 
 
-def without_login(text: str) -> str:
-    """An address without the user and password in it."""
-    return _LOGIN.sub(HIDDEN, text)
+def is_secret_text(name: str) -> bool:
+    """As `is_secret`, of a value that is a text: also by words that name other things, too."""
+    return is_secret(name) or _WEAK.search(_HUMP.sub("_", name)) is not None
+
+
+def without_secrets(text: str) -> str:
+    """A text without logins in addresses, keys asked with, and tokens of a known form."""
+    text = _ASKED.sub(lambda found: f"{found[1]}={HIDDEN}", _LOGIN.sub(HIDDEN, text))
+    return TOKEN.sub(HIDDEN, _BEARER.sub(lambda found: f"{found[1] or found[2]}{HIDDEN}", text))
 
 
 def allowed_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment variables that are kept: those on the list, and none that looks like a secret."""
     given = os.environ if environ is None else environ
     return {
-        name: without_login(value)
+        name: without_secrets(value)
         for name, value in sorted(given.items())
         if _ALLOWED.fullmatch(name) and not is_secret(name) and not _DOUBTFUL.search(name)
     }
@@ -67,13 +87,30 @@ def hide_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hidden(name: str, value: Any) -> Any:
+    if is_secret(name):
+        return _all_hidden(value)
     if isinstance(value, Mapping):
         return hide_params(value)
-    if is_secret(name) and value is not None and value is not False and value != "":
-        return HIDDEN
     if isinstance(value, Described):
-        return Described(without_login(str(value)), value.type, value.digest)
-    return without_login(value) if isinstance(value, str) else value
+        return Described(without_secrets(str(value)), value.type, value.digest)
+    if isinstance(value, str):
+        return HIDDEN if value and is_secret_text(name) else without_secrets(value)
+    if type(value) in (list, tuple):
+        return type(value)(_hidden(name, item) for item in value)
+    return value
+
+
+def _all_hidden(value: Any) -> Any:
+    """Everything below a secret's name; what is in a mapping keeps its names."""
+    if isinstance(value, Mapping):
+        shown = ((name, _all_hidden(held)) for name, held in value.items())
+        return DescribedMapping(shown) if isinstance(value, DescribedMapping) else dict(shown)
+    return value if value is None or isinstance(value, bool) or value == "" else HIDDEN
+
+
+def _is_secret_option(name: str) -> bool:
+    bare = name.lstrip("-")
+    return is_secret_text(bare) or (name.startswith("--") and bare.lower() == "key")
 
 
 def hide_argv(argv: Sequence[str]) -> list[str]:
@@ -85,10 +122,10 @@ def hide_argv(argv: Sequence[str]) -> list[str]:
         if hide_next and not word.startswith("--"):
             shown.append(HIDDEN)
             hide_next = False
-        elif is_secret(name.lstrip("-")) and (word.startswith("-") or equals):
+        elif _is_secret_option(name) and (word.startswith("-") or equals):
             shown.append(f"{name}={HIDDEN}" if equals else word)
             hide_next = not equals
         else:
-            shown.append(without_login(word))
+            shown.append(without_secrets(word))
             hide_next = False
     return shown

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, StoreError
 from luxmeter.experiment.capture.git import git_agrees, git_text
+from luxmeter.experiment.capture.secrets import holds_token, is_secret_file
 from luxmeter.store import Run
 
 if TYPE_CHECKING:
@@ -98,7 +99,9 @@ def keep_files(files: Iterable[Path], root: Path, put_blob: Callable[[bytes], st
     kept = {}
     for path in files:
         try:
-            kept[path.relative_to(root).as_posix()] = put_blob(path.read_bytes())
+            content = path.read_bytes()
+            if not holds_token(content):
+                kept[path.relative_to(root).as_posix()] = put_blob(content)
         except (OSError, ValueError):
             continue  # it vanished meanwhile, or lies elsewhere
     return kept
@@ -126,7 +129,12 @@ def git_snapshot(root: Path, run_id: str) -> dict[str, Any] | None:
 def _git_snapshot(root: Path, run_id: str) -> dict[str, Any]:
     # Few commands: each costs some milliseconds, and the first looks at every file already.
     seen = _read_status(git_text(root, *_STATUS))
-    small, left_out = _small_enough(root, seen.untracked)
+    secret = [
+        name
+        for name in seen.untracked
+        if may_be_code(root / name, secrets=True) and is_secret_file(root / name)
+    ]
+    small, left_out = _small_enough(root, [name for name in seen.untracked if name not in set(secret)])
     real, head_tree = _index_and_tree(root, seen.head)
     tree = (
         _tree_of(root, real, [*seen.changed, *small]) if seen.changed or small or not head_tree else head_tree
@@ -151,8 +159,9 @@ def _git_snapshot(root: Path, run_id: str) -> dict[str, Any]:
         "tree": tree,
         "ref": ref,
         "untracked": small,
-        "left_out": left_out,
-        "diff": git_text(root, "diff", "--no-color", "--no-ext-diff", seen.head or "", tree)
+        "left_out": [*secret, *left_out],
+        "secrets": secret,
+        "diff": git_text(root, "diff", "--no-color", "--no-ext-diff", "--no-textconv", seen.head or "", tree)
         if changed
         else "",
     }
@@ -239,10 +248,11 @@ def _small_enough(root: Path, names: list[str]) -> tuple[list[str], list[str]]:
     return small, left_out
 
 
-def may_be_code(path: Path) -> bool:
-    """Whether it is a file, no link, neither large nor binary."""
+def may_be_code(path: Path, *, secrets: bool = False) -> bool:
+    """Whether it is a file, no link, neither large nor binary, nor (but with `secrets`) one that holds secrets."""
     regular = path.is_file() and not path.is_symlink()
-    return regular and path.stat().st_size <= MOST_UNTRACKED_BYTES and not _is_binary(path)
+    fits = regular and path.stat().st_size <= MOST_UNTRACKED_BYTES and not _is_binary(path)
+    return fits and (secrets or not is_secret_file(path))
 
 
 def is_installed(place: str) -> bool:

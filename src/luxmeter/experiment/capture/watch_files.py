@@ -129,10 +129,10 @@ def _hash(body: bytes | Path) -> str:
 def to_batch(changes: Sequence[FileChange]) -> pa.RecordBatch:
     """Changes as rows of the table `files`."""
     columns = []
-    for field_ in records.FILES_SCHEMA:
+    for field_ in records.files_schema():
         values = [getattr(change, field_.name) for change in changes]
         columns.append(_texts(values) if field_.type == pa.string() else _numbers(values, field_.type))
-    return pa.RecordBatch.from_arrays(columns, schema=records.FILES_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=records.files_schema())
 
 
 # From buffers, not by pa.array: that imports pandas on its first call, up to a second at the end of a run.

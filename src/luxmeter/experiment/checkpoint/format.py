@@ -265,6 +265,7 @@ def opened(path: Path, *, device: str | torch.device = "cpu") -> tuple[Any, Any]
 
 def _read_torch(path: Path, device: str | torch.device) -> Any:
     try:
+        _check_members(path)
         return torch.load(path, map_location=device, weights_only=True)
     except pickle.UnpicklingError as error:
         reason = str(error)
@@ -277,6 +278,15 @@ def _read_torch(path: Path, device: str | torch.device) -> Any:
         raise damaged(path, reason) from error
     except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
         raise damaged(path, str(error)) from error
+
+
+def _check_members(path: Path) -> None:
+    """torch.save packs nothing: members that claim more than the file has would unpack to fill the memory."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            claimed = sum(member.file_size for member in archive.infolist())
+        if claimed > path.stat().st_size:
+            raise ValueError(f"its members claim {claimed} bytes, and it has {path.stat().st_size}")
 
 
 def _unsafe_names(path: str) -> list[str]:

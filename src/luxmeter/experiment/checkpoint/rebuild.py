@@ -6,6 +6,7 @@ The file is not trusted: only the types below can come out of it, and anything e
 from __future__ import annotations
 
 import base64
+import json
 import struct
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -59,6 +60,7 @@ class _Decoder:
     def __init__(self, tensors: Mapping[str, torch.Tensor], objects: list[Any]) -> None:
         self._tensors = tensors
         self._objects = objects
+        self._listed: set[str] = set()
 
     def value(self, node: Any) -> Any:
         if isinstance(node, list):
@@ -90,13 +92,25 @@ class _Decoder:
         return Counter(dict(self.pairs(node)))
 
     def numbers(self, node: dict[str, Any]) -> list[Any] | tuple[Any, ...]:
-        items = self.tensor(node["t"]).tolist()
+        if (place := json.dumps(node["t"])) in self._listed:
+            raise ValueError("two lists of numbers are one tensor")
+        self._listed.add(place)
+        items = self._of_its_own(node["t"]).tolist()
         return tuple(items) if node["in"] == "tuple" else list(items)
 
     def raw(self, node: dict[str, Any]) -> bytes:
         if "v" in node:
             return base64.b64decode(node["v"], validate=True)
-        return self.tensor(node["t"]).numpy().tobytes()
+        return self._of_its_own(node["t"]).numpy().tobytes()
+
+    def _of_its_own(self, node: dict[str, Any]) -> torch.Tensor:
+        """A tensor that is about to be copied: a view that shows the same memory many times would fill ours."""
+        tensor = self.tensor(node)
+        if tensor.numel() * tensor.itemsize > tensor.untyped_storage().nbytes():
+            raise ValueError(
+                f"{tensor.numel()} values are claimed of {tensor.untyped_storage().nbytes()} bytes"
+            )
+        return tensor
 
     def tensor(self, node: dict[str, Any]) -> torch.Tensor:
         tensor = self._tensors[node["t"]]

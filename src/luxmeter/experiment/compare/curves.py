@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from luxmeter.described import canonical
 from luxmeter.errors import StoreError, UsageError, suggestion
 from luxmeter.experiment.compare.repeats import as_run, group_runs
 from luxmeter.experiment.transfer.tensorboard_events import read_runs
 from luxmeter.files import from_json
+from luxmeter.late import late
 from luxmeter.render import Axis, Floats, Line, is_even_log, smooth
-from luxmeter.store import Run
+from luxmeter.store import Field, Run, parse_field
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = late("numpy")
 
 Band: TypeAlias = Literal["ci", "std", "range", "none"]
 _GRID = 600  # points of a mean over runs whose steps differ
@@ -36,8 +41,10 @@ class Series:
 Sets: TypeAlias = dict[str, list[tuple[str, list[Series]]]]
 
 
-def curves_of(members: Sequence[Run], metrics: Sequence[str] | str = (), *, repeats: bool = False) -> Sets:
-    """The series of these metrics (all but the machine's own, unless named): a line a run, or a variant."""
+def curves_of(
+    members: Sequence[Run], metrics: Sequence[str] | str = (), *, repeats: bool = False, by: str = ""
+) -> Sets:
+    """The series of these metrics (all but the machine's own, unless named): a line a run, a variant, or a value of `by`."""
     keys = [metrics] if isinstance(metrics, str) else list(metrics)
     known = list(dict.fromkeys(key for member in members for key in member.summary))
     if any("@rank" in key for key in keys):  # only then is it looked for
@@ -56,12 +63,43 @@ def curves_of(members: Sequence[Run], metrics: Sequence[str] | str = (), *, repe
         raise UsageError("nothing-to-plot", "The runs have no metric.", "Log some first.")
     if repeats:
         groups = [(g.label, list(g.members)) for g in group_runs(members) if g.members]
+    elif by:
+        groups = _by_field(members, parse_field(by))
     else:
         groups = list(zip(names_of(members), ([m] for m in members), strict=True))
     return {
         key: [(name, [s for m in some if (s := _series(m, key, name)) is not None]) for name, some in groups]
         for key in keys
     }
+
+
+def _by_field(members: Sequence[Run], field: Field) -> list[tuple[str, list[Run]]]:
+    """Runs that have the same value of a field, the values in order."""
+    found: dict[str, list[Run]] = {}
+    for member in members:
+        row = member.row
+        if field.kind == "param":
+            value = canonical(row.params[field.name]) if field.name in row.params else "-"
+        elif field.kind == "tag":
+            value = " ".join(sorted(row.tags)) or "-"
+        elif field.kind in ("name", "state", "host"):
+            value = str(getattr(row, field.kind))
+        else:
+            raise UsageError(
+                "group-by",
+                f"Runs are not grouped by {field.kind}.",
+                "Use name, state, host, tag or param.NAME.",
+            )
+        found.setdefault(value, []).append(member)
+    named = field.name or field.kind
+    return [(f"{named} = {value}", found[value]) for value in sorted(found, key=_numbers_first)]
+
+
+def _numbers_first(text: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(text), text
+    except ValueError:
+        return True, 0.0, text
 
 
 def curves_of_tensorboard(folder: str | Path, metrics: Sequence[str] | str = ()) -> Sets:
@@ -145,6 +183,39 @@ def line_of(name: str, series: list[Series], *, smoothing: float, band: str, x: 
     grid = _grid([xs for xs, _ in made])
     rows = np.array([np.interp(grid, xs, smooth(ys, smoothing), np.nan, np.nan) for xs, ys in made])
     return _mean_line(name, grid, rows, band)
+
+
+# Words in a metric's name -> the least and the greatest it can be; a share in percent goes to 100.
+_SHARES = frozenset(
+    [
+        "acc",
+        "accuracy",
+        "f1",
+        "auc",
+        "auroc",
+        "precision",
+        "recall",
+        "iou",
+        "miou",
+        "dice",
+        "top1",
+        "top5",
+        "acc1",
+        "acc5",
+    ]
+)
+_NEVER_NEGATIVE = frozenset(["loss", "error", "err", "mse", "mae", "rmse", "ppl", "perplexity"])
+
+
+def in_range(metric: str, line: Line) -> Line:
+    """The line with its band inside of what the metric can be, where its name and its values say what that is."""
+    if line.low is None or line.high is None:
+        return line
+    words, known = set(re.split(r"[\W_]+", metric.lower())), line.y[np.isfinite(line.y)]
+    if not known.size or known.min() < 0 or not words & (_SHARES | _NEVER_NEGATIVE):
+        return line
+    most = np.inf if not words & _SHARES or known.max() > 100 else 1.0 if known.max() <= 1 else 100.0
+    return replace(line, low=np.clip(line.low, 0, most), high=np.clip(line.high, 0, most))
 
 
 def _mean_line(name: str, grid: Floats, rows: Floats, band: str) -> Line:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from luxmeter.errors import UsageError
+from luxmeter.late import late
 from luxmeter.stats import Values, bootstrap_interval, false_discovery, floats
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = late("numpy")
 
 Call: TypeAlias = Literal["higher", "lower", "unclear"]
 Correction: TypeAlias = Literal["holm", "fdr", "none"]

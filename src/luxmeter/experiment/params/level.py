@@ -262,7 +262,7 @@ class Level:
         if not self.declaration.takes_new_names:
             raise UsageError(
                 "unknown-parameter",
-                f"{owner}{name} (from {reading.where}) is not a parameter of {self.kind.__name__}.",
+                f"{owner}{name} (from {reading.where}) is not a parameter of {name_of_class(self.kind)}.",
                 suggestion(name, known) or f"It has {', '.join(known)}.",
             )
 
@@ -399,6 +399,11 @@ def _could_be_name(key: Any) -> bool:
 # Slips
 
 _TRAILING_NUMBER = re.compile(r"[_-]?[0-9]+$")
+
+
+def name_of_class(kind: type) -> str:
+    """`MyTrainer.Params`: of classes that are called alike it is the outer one that tells which."""
+    return kind.__qualname__.rpartition("<locals>.")[2]
 
 
 def near_miss(name: str, known: Iterable[str]) -> str | None:

@@ -22,7 +22,7 @@ from luxmeter.errors import MissingNameError, UsageError, suggestion
 from luxmeter.experiment.params import command_line, files
 from luxmeter.experiment.params.bounds import Choice, Range, Rule
 from luxmeter.experiment.params.declared import Declaration, Declaring, own_annotations
-from luxmeter.experiment.params.level import DefaultValue, Level, Source, reserved, split
+from luxmeter.experiment.params.level import DefaultValue, Level, Source, name_of_class, reserved, split
 from luxmeter.experiment.params.schedules import SCHEDULES
 from luxmeter.identity import fingerprint, same
 from luxmeter.ranks import own_rank
@@ -354,7 +354,7 @@ class BaseParams(Declaring):
         if not isinstance(value, Mapping | BaseParams):
             raise ValueError(f"Input should be {cls.__name__} or a dict")
         made = cls()
-        made._level.read(dict(value.items()), Source.DEFAULT, cls.__name__)
+        made._level.read(dict(value.items()), Source.DEFAULT, name_of_class(cls))
         return made
 
 

@@ -132,6 +132,26 @@ class HalfPeriodCosSchedule(_Between):
         return (1 - math.cos(math.pi * ratio)) / 2
 
 
+class PeriodLinearSchedule(_Between):
+    """A straight line from start to end, then again from start."""
+
+    def __call__(self, cur: float) -> float:
+        return self._at(_phase(cur, self.left, self.right))
+
+    def _share(self, ratio: float) -> float:
+        return ratio
+
+
+class PeriodTriangleSchedule(_Between):
+    """A straight line from start to end and back, again and again every `right - left` steps."""
+
+    def __call__(self, cur: float) -> float:
+        return self._at(_phase(cur, self.left, self.right))
+
+    def _share(self, ratio: float) -> float:
+        return 1 - abs(2 * ratio - 1)
+
+
 @dataclass(frozen=True)
 class PowerDecay(_ActsOnOptimizer):
     """`start`, times `decay_rate` after every `decay_steps`."""
@@ -184,5 +204,8 @@ SCHEDULES = SimpleNamespace(
     Const=ConstSchedule,
     PeriodCos=PeriodCosSchedule,
     HalfPeriodCos=HalfPeriodCosSchedule,
+    PeriodHalfCos=HalfPeriodCosSchedule,  # thexp's name
+    PeriodLinear=PeriodLinearSchedule,
+    PeriodTriangle=PeriodTriangleSchedule,
     List=ScheduleList,
 )

@@ -26,7 +26,7 @@ from luxmeter.experiment.query import source_code
 from luxmeter.experiment.reproduce import handover
 from luxmeter.experiment.reproduce.entries import check_entries, is_control
 from luxmeter.experiment.reproduce.rollback import roll_back
-from luxmeter.store import Command, Lab, Run, inside
+from luxmeter.store import Command, Lab, Run, inside, is_own
 
 # Variables of the run that decide numbers; everything else is this machine's own.
 _DECIDING = (
@@ -67,10 +67,12 @@ def start_rerun(
     python: str = "",
     random_state: bool = True,
     quiet: bool = False,
+    trust: bool = False,
 ) -> Rerun:
     """Start it again and wait for its end. `arguments` replace those of the command; `folder` is kept, else a
-    temporary one is made and removed; `links` are paths of the project (data) to be linked into it."""
-    command = _startable(run)
+    temporary one is made and removed; `links` are paths of the project (data) to be linked into it. `trust` lets a
+    run's program start that was not made here by this user."""
+    command = _startable(run, trust=trust)
     with _checkout(run, folder, links) as checkout:
         plan = make_plan(run, command, checkout, arguments)
         words = _command(plan, run, checkout, python or sys.executable)
@@ -98,12 +100,13 @@ def start_for_job(
     links: Sequence[str] = (),
     python: str = "",
     output: int | None = None,
+    trust: bool = False,
 ) -> int:
     """Start a run's program, with its code and command, for something else: it makes no run and finds the job by `job_given`.
 
     Its output goes to a file's number, by default to stderr. Returns its exit code.
     """
-    command = _startable(run)
+    command = _startable(run, trust=trust)
     with _checkout(run, folder, links) as checkout:
         plan = replace(make_plan(run, command, checkout), by_luxmeter=False)
         words = _command(plan, run, checkout, python or sys.executable)
@@ -206,7 +209,7 @@ def import_roots(files: Sequence[str]) -> list[str]:
     return sorted(roots)
 
 
-def _startable(run: Run) -> Command:
+def _startable(run: Run, *, trust: bool) -> Command:
     command = run.command
     if command is None or (command.script is None and command.module is None) or command.interactive:
         what = (
@@ -216,6 +219,13 @@ def _startable(run: Run) -> Command:
             "not-startable",
             f"Run {run.id} {what}: there is no script to start again.",
             "luxmeter code shows its code, luxmeter rollback --to brings it into a folder.",
+        )
+    if not trust and not is_own(run.identity, run.folder):
+        raise UsageError(
+            "code-from-elsewhere",
+            f"Run {run.id} was not made here by you, and its program would run with your rights: "
+            f"{' '.join(map(str, command.argv))[:200]!r}.",
+            f"Look at it with luxmeter code {run.id}; if you trust it, add --trust.",
         )
     return command
 

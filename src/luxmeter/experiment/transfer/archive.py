@@ -1,13 +1,18 @@
 """Runs leave and come in: a folder, a .zip, a .tar.gz or a .tar.zst that holds a run's directory as it is.
 
 What comes in is looked at before any of it is believed: names that lead outside, links and devices are refused,
-blobs must hold what their names say, and nothing appears in the lab before all of it is there.
+every file must be what the manifest says, blobs what their names say, and nothing appears in the lab before all is there.
+
+Format history
+1: the run's files in a folder of its id.
+2: before them, in that folder, `manifest.json`: {"format": 2, "files": {path: SHA-256}}. Format 1 is taken in, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import os
 import secrets
 import shutil
@@ -20,12 +25,18 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from luxmeter.errors import LuxmeterError, StoreError, UsageError, suggestion
-from luxmeter.files import sha256_of
+from luxmeter.files import json_text, read_json, sha256_of, write_file
 from luxmeter.store import Lab, Run, inside, layout, row_of
 
+MANIFEST = "manifest.json"
+FORMAT = 2
 ENDINGS = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.zst")
 _CHUNK = 1 << 20
 _MOST_MEMBERS = 1_000_000
+_MOST_TIMES, _SMALL_BYTES = (
+    200,
+    1 << 30,
+)  # more than so many times an archive's size is a bomb, from so many bytes on
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ def export_run(run: Run, target: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not ending:
             shutil.copytree(run.folder, temporary, ignore=shutil.ignore_patterns(".*"))
+            write_file(temporary / MANIFEST, _manifest(run))
         elif ending == ".zip":
             _write_zip(run, temporary)
         else:
@@ -87,6 +99,7 @@ def import_run(lab: Lab, source: Path) -> Imported:
         else:
             _unpack(source, staging)
         folder = _run_in(staging, source)
+        _check_manifest(folder, source)
         return _take_in(lab, folder, source)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -103,8 +116,15 @@ def _files(run: Run) -> Iterator[tuple[Path, str]]:
             yield path, f"{run.id}/{relative.as_posix()}"
 
 
+def _manifest(run: Run) -> bytes:
+    """What each file of the run is."""
+    files = {name.partition("/")[2]: sha256_of(path) for path, name in _files(run)}
+    return json_text({"format": FORMAT, "files": files}).encode()
+
+
 def _write_zip(run: Run, target: Path) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        archive.writestr(f"{run.id}/{MANIFEST}", _manifest(run))
         for path, name in _files(run):
             archive.write(path, name)
 
@@ -116,6 +136,11 @@ def _write_tar(run: Run, target: Path, ending: str) -> None:
         return member
 
     with _tar_stream(target, ending, "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as archive:
+        # First: an archive that lost its end, or its beginning, is not taken for one without a manifest.
+        manifest = _manifest(run)
+        first = tarfile.TarInfo(f"{run.id}/{MANIFEST}")
+        first.size = len(manifest)
+        archive.addfile(first, io.BytesIO(manifest))
         for path, name in _files(run):
             # Blobs of a run and of the pool are one file: to the archive each is a file of its own.
             archive.inodes.clear()  # type: ignore[attr-defined]
@@ -157,8 +182,10 @@ def _ending(path: Path) -> str:
 class _Room:
     """Counts what is unpacked: an archive may not fill the disk."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, packed_bytes: int | None = None) -> None:
         self.left = int(shutil.disk_usage(place).free * 0.9)
+        if packed_bytes is not None:
+            self.left = min(self.left, max(_SMALL_BYTES, _MOST_TIMES * packed_bytes))
         self.members = 0
 
     def take(self, size: int) -> None:
@@ -166,8 +193,8 @@ class _Room:
         if self.left < 0 or self.members > _MOST_MEMBERS:
             raise StoreError(
                 "archive-too-large",
-                "The archive holds more than fits here.",
-                "Make room on the lab's disk first.",
+                "The archive holds more than fits here, or far more than an archive of its size would.",
+                "Make room on the lab's disk; if you trust it, unpack it yourself and import the folder.",
             )
 
 
@@ -177,16 +204,16 @@ def _unpack(source: Path, staging: Path) -> None:
             _unpack_zip(source, staging)
         else:
             _unpack_tar(source, staging)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        if isinstance(error, LuxmeterError):
-            raise
+    except (LuxmeterError, MemoryError):
+        raise
+    except Exception as error:  # whatever a damaged archive makes of the library that reads it
         raise StoreError(
             "not-an-archive", f"{source} cannot be read as an archive: {error}.", "Export the run again."
         ) from error
 
 
 def _unpack_zip(source: Path, staging: Path) -> None:
-    room = _Room(staging)
+    room = _Room(staging, source.stat().st_size)
     with zipfile.ZipFile(source) as archive:
         for member in archive.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)
@@ -198,7 +225,7 @@ def _unpack_zip(source: Path, staging: Path) -> None:
 
 
 def _unpack_tar(source: Path, staging: Path) -> None:
-    room = _Room(staging)
+    room = _Room(staging, source.stat().st_size)
     with open(source, "rb") as file:
         start = file.read(4)
     ending = ".tar.zst" if start == b"\x28\xb5\x2f\xfd" else ".tar.gz" if start[:2] == b"\x1f\x8b" else ".tar"
@@ -215,6 +242,8 @@ def _unpack_tar(source: Path, staging: Path) -> None:
                 raise _refused(member.name, "has no content")
             _write(body, target, room)
             os.utime(target, (member.mtime, member.mtime))
+        while rest := stream.read(_CHUNK):  # to the end, where gzip has its checksum
+            room.take(len(rest))
 
 
 def _target(staging: Path, name: str) -> Path:
@@ -269,6 +298,38 @@ def _run_in(staging: Path, source: Path) -> Path:
         f"{source} holds no run.",
         "Give what luxmeter export wrote; TensorBoard and MLflow have: luxmeter import tensorboard DIR.",
     )
+
+
+def _check_manifest(folder: Path, source: Path) -> None:
+    """Whether all files are there, each as it was exported; the manifest itself does not come in."""
+    said = read_json(folder / MANIFEST)
+    if said is None:
+        return  # of an older export, or a run's folder as it lies in a lab
+    files = said.get("files") if isinstance(said, dict) else None
+    if not isinstance(files, dict) or type(said.get("format")) is not int:
+        raise _unfit(source, f"its {MANIFEST} lists no files")
+    if said["format"] > FORMAT:
+        raise StoreError(
+            "archive-too-new",
+            f"{source} has format {said['format']}; this version reads up to {FORMAT}.",
+            "Update luxmeter.",
+        )
+    (folder / MANIFEST).unlink()
+    there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    wrong = [f"{name} is missing" for name in files.keys() - there.keys()]
+    wrong += [f"{name} is not in its list" for name in there.keys() - files.keys()]
+    wrong += [
+        f"{name} is not what was exported"
+        for name in files.keys() & there.keys()
+        if sha256_of(there[name]) != files[name]
+    ]
+    if wrong:
+        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise StoreError(
+            "archive-damaged",
+            f"{source} is damaged: {', '.join(sorted(wrong)[:3])}{more}.",
+            "Nothing was taken in. Export the run again, or copy the archive again.",
+        )
 
 
 def _take_in(lab: Lab, folder: Path, source: Path) -> Imported:

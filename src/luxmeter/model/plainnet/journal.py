@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from luxmeter.csv_text import csv_text
 from luxmeter.environment import collect
 from luxmeter.model.plainnet.candidates import Candidate
 from luxmeter.model.plainnet.state import SearchState, save_state
@@ -98,8 +97,5 @@ def title_of(state: SearchState) -> str:
 
 
 def _table(population: list[Candidate]) -> str:
-    text = io.StringIO()
-    table = csv.DictWriter(text, [one.name for one in fields(Candidate)], lineterminator="\n")
-    table.writeheader()
-    table.writerows(asdict(candidate) for candidate in population)
-    return text.getvalue()
+    names = [one.name for one in fields(Candidate)]
+    return csv_text([names, *([getattr(one, name) for name in names] for one in population)])

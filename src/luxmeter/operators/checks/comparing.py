@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +52,12 @@ def compare(
     *,
     part: str,
     coarsest: torch.dtype | None,
-    moved: Callable[[], list[Sequence[Any]]],
+    moved: Callable[[], Iterable[Sequence[Any]]],
     tolerance: float | None = None,
     floor: float = 0.0,
 ) -> Compared:
-    """The worst of all pairs. `moved()` gives the reference's values for inputs moved by a rounding; asked when needed.
+    """The worst of all pairs. `moved()` gives the reference's values for inputs moved by a rounding; asked when needed, and for no
+    more than it takes: each is dear.
 
     `floor` times the allowed number of roundings is always allowed.
     """
@@ -66,14 +67,11 @@ def compare(
                for a, b in zip(got, wanted, strict=True)]  # fmt: skip
     if any(layouts):
         got, wanted = _opened(got, layouts), _opened(wanted, layouts)
-        dense, moved = moved, lambda: [_opened(m, layouts) for m in dense() if len(m) == len(layouts)]
+        dense, moved = moved, lambda: (_opened(m, layouts) for m in dense() if len(m) == len(layouts))
     worst = Compared(part=part)
-    asked: list[list[Sequence[Any]]] = []
 
-    def others(number: int) -> list[Any]:
-        if not asked:
-            asked.append(moved())
-        return [values[number] for values in asked[0] if len(values) == len(wanted)]
+    def others(number: int) -> Iterator[Any]:
+        return (values[number] for values in moved() if len(values) == len(wanted))
 
     for number, (a, b) in enumerate(zip(got, wanted, strict=True)):
         found = _pair(a, b, coarsest, functools.partial(others, number), tolerance, floor)
@@ -116,7 +114,7 @@ def _pair(
     got: Any,
     wanted: Any,
     coarsest: torch.dtype | None,
-    others: Callable[[], list[Any]],
+    others: Callable[[], Iterable[Any]],
     tolerance: float | None,
     floor: float,
 ) -> Compared:
@@ -129,8 +127,7 @@ def _pair(
             math.inf, 0.0, f"gives a {type(got).__name__}, the reference a {type(wanted).__name__}"
         )
     if got.shape != wanted.shape:
-        moved = [t for t in others() if isinstance(t, torch.Tensor)]
-        if any(t.shape == got.shape for t in moved):
+        if any(isinstance(t, torch.Tensor) and t.shape == got.shape for t in others()):
             return Compared(excused=SHAPE_MOVES)
         return Compared(math.inf, 0.0, f"gives {list(got.shape)}, the reference {list(wanted.shape)}")
     if _kind(got) != _kind(wanted):
@@ -150,7 +147,7 @@ def _values(
     wanted: torch.Tensor,
     dtype: torch.dtype,
     coarsest: torch.dtype | None,
-    others: Callable[[], list[Any]],
+    others: Callable[[], Iterable[Any]],
     tolerance: float | None,
     floor: float = 0.0,
 ) -> Compared:
@@ -170,19 +167,21 @@ def _values(
     wrong = ~(gap <= allowed)
     if not bool(wrong.any()):
         return _worst(gap, allowed, scale)
-    found = [_plain_values(t) for t in others() if isinstance(t, torch.Tensor) and t.shape == wanted.shape]
-    if found and tolerance is None:
+    if tolerance is None:
         moves = torch.zeros_like(gap)
         jumps = torch.zeros_like(wrong)
-        for one in found:
+        for other in others():
+            if not isinstance(other, torch.Tensor) or other.shape != wanted.shape:
+                continue
+            one = _plain_values(other)
             change = torch.where((one == wanted) | (one.isnan() & wanted.isnan()), 0.0, (one - wanted).abs())
             jumps |= change.isnan() | change.isinf()
             moves = torch.maximum(moves, torch.nan_to_num(change, nan=0.0, posinf=0.0))
-        wider = allowed + _MARGIN * torch.maximum(moves, _typical(moves))
-        still = ~(gap <= wider) & ~jumps
-        if not bool(still.any()):
-            return Compared(excused=ILL_CONDITIONED)
-        wrong, allowed = still, wider
+            wider = allowed + _MARGIN * torch.maximum(moves, _typical(moves))
+            wrong = ~(gap <= wider) & ~jumps
+            if not bool(wrong.any()):
+                return Compared(excused=ILL_CONDITIONED)
+        allowed = allowed + _MARGIN * torch.maximum(moves, _typical(moves))
     at = int(torch.where(wrong, torch.nan_to_num(gap, nan=math.inf), -1.0).flatten().argmax())
     off, here = float(gap.flatten()[at]), float(allowed.flatten()[at])
     count = int(wrong.sum())
@@ -208,15 +207,15 @@ def _worst(gap: torch.Tensor, allowed: torch.Tensor, scale: float) -> Compared:
     return Compared(float(gap.flatten()[at]) / base, float(allowed.flatten()[at]) / base)
 
 
-def _whole_numbers(got: torch.Tensor, wanted: torch.Tensor, others: Callable[[], list[Any]]) -> Compared:
+def _whole_numbers(got: torch.Tensor, wanted: torch.Tensor, others: Callable[[], Iterable[Any]]) -> Compared:
     wrong = got != wanted
     if not bool(wrong.any()):
         return Compared()
     for one in others():
         if isinstance(one, torch.Tensor) and one.shape == wanted.shape:
             wrong = wrong & (_plain_values(one) == wanted)
-    if not bool(wrong.any()):
-        return Compared(excused=ILL_CONDITIONED)
+            if not bool(wrong.any()):
+                return Compared(excused=ILL_CONDITIONED)
     at = int(wrong.flatten().to(torch.uint8).argmax())
     return Compared(
         math.inf,
@@ -229,7 +228,7 @@ def _plain(
     got: Any,
     wanted: Any,
     coarsest: torch.dtype | None,
-    others: Callable[[], list[Any]],
+    others: Callable[[], Iterable[Any]],
     tolerance: float | None,
 ) -> Compared:
     numbers = (bool, int, float, complex)
@@ -247,7 +246,7 @@ def _plain(
             b,
             coarsest or torch.float32,
             coarsest,
-            lambda: [torch.tensor(v, dtype=a.dtype) for v in others()],
+            lambda: (torch.tensor(v, dtype=a.dtype) for v in others()),
             tolerance,
         )
     if any(one != wanted for one in others()):

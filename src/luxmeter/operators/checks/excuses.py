@@ -28,6 +28,11 @@ SIGNS = "vectors have either sign: compared without, and without gradients"
 SIGN_OPERATORS = frozenset(
     {"linalg.eigh", "linalg.svd", "linalg.qr", "svd", "qr", "linalg.eig", "lobpcg", "Tensor.svd", "Tensor.qr"}
 )
+# Eigenvalues and vectors that are made better step by step until what is left is a root of the dtype's rounding. That is how far values
+# may be off; vectors by so many times more, because there it is divided by the distance of the eigenvalues.
+ITERATED = "ends when it is near enough: compared to half of the digits, without signs and gradients"
+ITERATED_OPERATORS = frozenset({"lobpcg"})
+VECTORS_OFF = 32.0
 # Plain numbers of a test of one's own, as the bytes of a tensor.
 OF_THE_DTYPE = "a number that depends on the dtype: compared with the CPU in the same one"
 # The reference itself raises, in the wider dtype and in the one that is checked.

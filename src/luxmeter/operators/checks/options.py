@@ -50,7 +50,7 @@ class CheckOptions:
     workers: int | None = option(None, "Processes at work; else as many as there are processors.")
     timeout_s: float | None = option(
         None,
-        "Seconds after which a round of a case has hung; else 60, or 600 where inputs are compiled or exported.",
+        "Seconds after which a case has hung at an input; else 60, or 600 where inputs are compiled or exported.",
     )
     python: str = option(sys.executable, "The interpreter whose torch is checked.")
     resume: Path | str | None = option(
@@ -69,7 +69,7 @@ class CheckOptions:
         return max(1, os.cpu_count() or 1) if self.workers is None else self.workers
 
     def patience_s(self, backend: str) -> float:
-        """How long a round of a case may take."""
+        """How long an input of a case may take."""
         if self.timeout_s is not None:
             return self.timeout_s
         return 600.0 if backend in ("compile", "onnxruntime") else 60.0

@@ -6,19 +6,19 @@ JSON format `check`, version 1: {"what", "version", "started", "environment", "o
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
 from luxmeter.by_name import by_name
+from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
-from luxmeter.files import write_file
-from luxmeter.render import NUMBER, Column, Table
+from luxmeter.files import write_named
+from luxmeter.render import NUMBER, Column, Table, plain
 from luxmeter.store import put_result
 
 VERSION = 1
@@ -89,6 +89,7 @@ def identity_of(name: str, dtype: str, device: str, backend: str) -> str:
 
 
 COLUMNS = [f.name for f in fields(CheckRow) if f.name not in ("errors", "key")]
+_OF_AN_ERROR = ("round", "sample", "seed", "signature", "shrunk", "part", "error", "allowed")
 
 
 @dataclass(frozen=True)
@@ -166,23 +167,23 @@ class CheckResult:
 
     def to_json(self, path: str | Path) -> Path:
         """Write everything; `load_check` reads it."""
-        write_file(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
+        write_named(Path(path), (json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n").encode())
         return Path(path)
 
     def to_csv(self, path: str | Path) -> Path:
-        """Write a line for each row; the first error is in its reason."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        writer.writeheader()
+        """Write a line for each row; of its first error, the reason and where and how large it was (`first_...`)."""
+        lines: list[Sequence[Any]] = [[*COLUMNS, *(f"first_{name}" for name in _OF_AN_ERROR)]]
         for row in self.rows:
             said = {name: getattr(row, name) for name in COLUMNS}
-            writer.writerow({**said, "excused": "; ".join(f"{n} {why}" for why, n in row.excused.items())})
-        write_file(Path(path), text.getvalue().encode())
+            said["excused"] = "; ".join(f"{n} {why}" for why, n in row.excused.items())
+            first = [getattr(row.errors[0], name) if row.errors else "" for name in _OF_AN_ERROR]
+            lines.append([*said.values(), *first])
+        write_named(Path(path), csv_text(lines).encode())
         return Path(path)
 
     def to_html(self, path: str | Path) -> Path:
         """Write one page that needs nothing else."""
-        write_file(Path(path), str(by_name("check page")(self)).encode())
+        write_named(Path(path), str(by_name("check page")(self)).encode())
         return Path(path)
 
     def to_file(self, path: str | Path) -> Path:
@@ -247,10 +248,13 @@ class CheckResult:
 
     def show(self, stream: IO[str] | None = None, *, everything: bool = False) -> None:
         """Print the table for a terminal, and the notes below it."""
-        self.table(everything=everything).print(stream)
+        if everything or self.wrong():
+            self.table(everything=everything).print(stream)
+        else:
+            (stream or sys.stdout).write(f"{self}\n")
 
     def __str__(self) -> str:
-        return self.table().text()
+        return self.table().text() if self.wrong() else "\n".join(map(plain, self.notes()))
 
     def _repr_html_(self) -> str:
         """In a notebook."""

@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 import json
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ from luxmeter.supported import check_torch
 DATABASES = {"opinfo": "opinfo", "modules": "module", "optimizers": "optimizer"}
 _WORK = "luxmeter.operators.checks.work"
 _SELDOM = 20.0  # times as long as writing rows down takes, they are not written again
+_COMPUTE = ("torch", "onnxruntime", "mindspore", "numpy")
 _LISTING_S = 120.0  # an import of a file, or of torch's databases, may take that long
 
 CheckSource: TypeAlias = str | Path | Case | Operators | Callable[..., Any] | type
@@ -92,6 +94,7 @@ class _Pools:
     def __init__(self, options: CheckOptions, stack: ExitStack) -> None:
         self._options, self._stack = options, stack
         self._pools: dict[str, Pool] = {}
+        self._said: dict[str, dict[str, Any]] = {}
 
     def of(self, backend: str) -> Pool:
         """The pool a backend's cases run in."""
@@ -105,6 +108,23 @@ class _Pools:
             )  # fmt: skip
             self._pools[python] = self._stack.enter_context(made)
         return self._pools[python]
+
+    def versions(self, backend: str) -> dict[str, Any]:
+        """Of what computes there, as the interpreter that a backend's cases run in has it."""
+        python = self._options.python_for(backend)
+        if python not in self._said:
+            if python == sys.executable:
+                self._said[python] = {"packages": environment.installed()}
+            else:
+                outcome = self.of(backend).run("luxmeter.operators.work:versions", timeout_s=_LISTING_S)
+                self._said[python] = outcome.value if outcome.status == "ok" else {"packages": {}}
+        return {name: self._said[python]["packages"].get(name) for name in _COMPUTE}
+
+    def environment(self) -> dict[str, Any]:
+        """Machine and versions: those of the interpreter that is checked; of others, that backends have, beside them."""
+        others = {python: said for python, said in self._said.items() if python != sys.executable}
+        asked = others.get(self._options.python, {})
+        return {**environment.collect(), **({"interpreters": others} if others else {}), **asked}
 
     def ask(self, work: str, **args: Any) -> Any:
         """A question to a worker of the interpreter that is checked."""
@@ -159,7 +179,13 @@ def _cases(
             "There are no cases to check.",
             "Give a source that has some: opinfo, modules, optimizers, a file.",
         )
-    return _chosen(found, options.only), problems
+    # A file says which API its cases are of by where it lies; of one that does not, nothing is known.
+    asked = [
+        p
+        for p in problems
+        if not options.only or not p.get("api") or any(_matches(p, o) for o in options.only)
+    ]
+    return _chosen(found, options.only), asked
 
 
 def _chosen(cases: list[dict[str, Any]], only: Sequence[str]) -> list[dict[str, Any]]:
@@ -282,13 +308,13 @@ def _jobs(cases: list[dict[str, Any]], options: CheckOptions, pools: _Pools) -> 
             kinds = pools.ask("dtypes_of", cases=cases, dtype=dtype, device=device)
             for case, kind in zip(cases, kinds, strict=True):
                 for backend in options.backends:
-                    jobs.append(_job(case, kind, dtype, device, backend, options))
+                    jobs.append(_job(case, kind, dtype, device, backend, options, pools))
     return list({job.base["key"]: job for job in jobs}.values())
 
 
 def _job(
-    case: dict[str, Any], kind: str, dtype: str, device: str, backend: str, options: CheckOptions
-) -> _Job:
+    case: dict[str, Any], kind: str, dtype: str, device: str, backend: str, options: CheckOptions, pools: _Pools
+) -> _Job:  # fmt: skip
     args = {
         "case": case,
         "dtype": kind or dtype,
@@ -297,11 +323,18 @@ def _job(
         "backward": options.backward,
         "samples": options.samples,
     }
-    key = _hash([args, options.rounds, options.seed, list(options.setup), options.python_for(backend)])
+    # Another torch, or a file that was changed since, is another question: what `resume` kept answers it not.
+    files = [name for name in (*options.setup, case.get("file", "")) if name.endswith(".py")]
+    where = [options.python_for(backend), pools.versions(backend), [_content(name) for name in files]]
+    key = _hash([args, options.rounds, options.seed, list(options.setup), where])
     base = {"name": case["name"], "api": case["api"], "source": case["source"], "dtype": kind or dtype, "device": device,
             "backend": backend, "key": key}  # fmt: skip
     missed = case.get("missed", "") or ("" if kind else f"it does not take {dtype}")
     return _Job(base, args, missed)
+
+
+def _content(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _hash(value: Any) -> str:
@@ -328,7 +361,7 @@ class _Run:
         """A row for each job; after Ctrl-C, for those that were done."""
         kept = _Resumed(self._options.resume)
         rows: dict[str, CheckRow] = {}
-        machine = environment.collect()
+        machine = self._pools.environment()
         for job in jobs:
             if job.base["key"] in kept.rows:
                 rows[job.base["key"]] = kept.rows[job.base["key"]]
@@ -364,7 +397,10 @@ class _Run:
         pool = self._pools.of(backend)
         numbers: list[tuple[_Job, int]] = []
         work = pool.map(
-            f"{_WORK}:check_round", self._items(jobs, numbers), timeout_s=self._options.patience_s(backend)
+            f"{_WORK}:check_round",
+            self._items(jobs, numbers),
+            timeout_s=self._options.patience_s(backend),
+            alive=MARK,
         )
         total = len(jobs) * self._options.rounds
         progress = track(
@@ -442,6 +478,7 @@ class _Run:
         # A smaller input that may end the process is tried in a fork, and a device does not outlive one.
         forks = job.args["device"] == "cpu" and job.args["backend"] == "eager" and hasattr(os, "fork")
         shrinkable = row.status == "failed" or (row.status == "crashed" and forks)
+        shrinkable = shrinkable and row.source != "program"  # which makes its inputs itself
         return {
             **{k: job.args[k] for k in ("case", "dtype", "device", "backend", "backward")},
             "seed": first.seed, "sample": first.sample, "part": first.part, "setup": setup, "reason": first.reason,

@@ -5,13 +5,17 @@ is checked, and moved.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from luxmeter.nested import tensors_of
 
 # By name: the same operator is called as a function, a method and from C++ bindings of torch.nn.functional.
 _MADE = frozenset(
@@ -47,13 +51,23 @@ _WHOLE = frozenset({"randint", "randperm", "multinomial", "randint_like"})
 class SameDraws(TorchFunctionMode):
     """Inside, every random tensor has the same numbers, as `dtype` holds them, whatever the default device and dtype are."""
 
-    def __init__(self, dtype: torch.dtype, device: str, wide: bool) -> None:
+    def __init__(
+        self, dtype: torch.dtype, device: str, wide: bool, given: list[torch.Tensor] | None = None
+    ) -> None:
+        """`given` takes the tensors that are made of no others: a program's inputs."""
         super().__init__()
-        self._dtype, self._device, self._wide = dtype, device, wide
+        self._dtype, self._device, self._wide, self._given = dtype, device, wide, given
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
+        made_of = self._given is not None and name not in _MADE and tensors_of((args, kwargs))
+        result = self._called(func, name, args, kwargs)
+        if self._given is not None and not made_of and isinstance(result, torch.Tensor):
+            self._given.append(result)
+        return result
+
+    def _called(self, func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Any:
         if name in _MADE:
             return self._drawn(func, name, args, kwargs)
         if name in _FILLED:
@@ -115,7 +129,9 @@ class SameDraws(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def same_draws(seed: int, *, dtype: torch.dtype, device: str, wide: bool) -> Iterator[None]:
+def same_draws(
+    seed: int, *, dtype: torch.dtype, device: str, wide: bool, given: list[torch.Tensor] | None = None
+) -> Iterator[None]:
     """Random numbers from the seed, default device and dtype as asked for; all of it put back."""
     import numpy as np
 
@@ -127,7 +143,7 @@ def same_draws(seed: int, *, dtype: torch.dtype, device: str, wide: bool) -> Ite
     try:
         torch.set_default_dtype(default if default.is_floating_point else torch.float32)
         place = torch.device(device) if device != "cpu" else contextlib.nullcontext()
-        with torch.enable_grad(), place, SameDraws(dtype, device, wide):
+        with torch.enable_grad(), place, SameDraws(dtype, device, wide, given):
             yield
     finally:
         random.setstate(states[0])
@@ -136,7 +152,12 @@ def same_draws(seed: int, *, dtype: torch.dtype, device: str, wide: bool) -> Ite
         torch.set_default_dtype(states[3])
 
 
-def drawn(program: Callable[[], Any], seed: int, *, dtype: torch.dtype, device: str, wide: bool) -> Any:
-    """What a program gives on a side."""
-    with same_draws(seed, dtype=dtype, device=device, wide=wide):
-        return program()
+def drawn(
+    program: Callable[[], Any], seed: int, *, dtype: torch.dtype, device: str, wide: bool, given: list[torch.Tensor] | None = None
+) -> Any:  # fmt: skip
+    """What a program gives on a side. `given` is filled with the tensors that it made for itself."""
+    if given is not None:
+        given.clear()
+    with same_draws(seed, dtype=dtype, device=device, wide=wide, given=given):
+        found = program()
+        return asyncio.run(found) if inspect.iscoroutine(found) else found

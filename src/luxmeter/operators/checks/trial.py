@@ -53,6 +53,9 @@ class Trial:
     tolerance: float | None = None
     dtype: torch.dtype | None = None  # that it is run in, where no input tells
     is_program: bool = False  # a test that draws its own inputs: whatever it raises is a failure
+    given: list[Any] = field(
+        default_factory=list
+    )  # the tensors that a program made for itself when it last ran
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def check_round(
                 times.append(found.forward_ns)
             if found.excused:
                 excused[found.excused] += 1
-            size = sum(t.numel() for t in tensors_of((trial.args, dict(trial.kwargs))))
+            size = sum(t.numel() for t in tensors_of((trial.args, dict(trial.kwargs), trial.given)))
             if size > elements:
                 largest, elements = trial, size  # type: ignore[assignment]
     except Missed as missed:
@@ -114,7 +114,7 @@ def _error(trial: Trial, found: Judged, number: int, seed: int, in_full: bool) -
 def signature_of(trial: Trial) -> str:
     """What the trial is given, in a line."""
     try:
-        return str(describe(tuple(trial.args), dict(trial.kwargs)))[:400]
+        return str(describe((*trial.args, *trial.given), dict(trial.kwargs)))[:400]
     except Exception:  # noqa: BLE001  (an input of a kind that cannot be described hides no error)
         return ""
 
@@ -136,7 +136,8 @@ def list_cases(source: str, path: str = "", root: str = "") -> dict[str, Any]:
             return {"cases": programs.list_cases(path, root)}
         except (Exception, SystemExit, unittest.SkipTest) as error:  # noqa: BLE001  (whatever importing a file may raise)
             said = f"{type(error).__name__}: {error}"
-            return {"cases": [], "problem": said, "traceback": traceback.format_exc()[-8000:]}
+            api = programs.folder_api(path, root)
+            return {"cases": [], "api": api, "problem": said, "traceback": traceback.format_exc()[-8000:]}
     from luxmeter.operators.checks.sources import module_database, opinfo, optimizer_database
 
     made = {"opinfo": opinfo, "module": module_database, "optimizer": optimizer_database}[source]

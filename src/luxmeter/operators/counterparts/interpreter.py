@@ -32,8 +32,8 @@ print(json.dumps({name: v(name) for name in ("mindspore", "torch", "numpy")}))
 def mindspore_python() -> str:
     """The path of an interpreter with MindSpore, its numpy and torch; an error that says how to get one.
 
-    In this order: the setting `mindspore.python` (or LUXMETER_MINDSPORE_PYTHON), `.venv-mindspore` in this folder or
-    above it, the one `make mindspore` makes beside the source, this interpreter.
+    In this order: the setting `mindspore.python` (or LUXMETER_MINDSPORE_PYTHON), `.venv-mindspore` that `make mindspore`
+    makes beside the source, this interpreter. One that lies where the user stands is not run: it may be anyone's.
     """
     python = _found()
     _check(python)
@@ -44,8 +44,7 @@ def _found() -> str:
     said = globs[SETTING]
     if said:
         return str(Path(str(said)).expanduser())
-    here = Path.cwd()
-    for folder in (here, *here.parents, *Path(__file__).resolve().parents):
+    for folder in Path(__file__).resolve().parents:
         python = folder / ENVIRONMENT / "bin" / "python"
         if python.exists():
             return str(python)
@@ -53,7 +52,7 @@ def _found() -> str:
         return sys.executable
     raise MissingExtraError(
         "mindspore-missing",
-        f"No Python with MindSpore was found: no setting {SETTING}, no {ENVIRONMENT} from {here} upwards, none in {sys.executable}.",
+        f"No Python with MindSpore was found: no setting {SETTING}, no {ENVIRONMENT} beside Luxmeter's source, none in {sys.executable}.",
         f"Run make mindspore, or {_INSTALL} torch in an environment of its own and "
         "luxmeter config --global mindspore.python /its/bin/python.",
     )

@@ -115,7 +115,8 @@ class AutoReport(Callback):
                     picture = one_line(str(missing))
         text = report_text(trainer, run, shown, self._times, picture, error)
         self.path = writer.put_file("report.md", text)
-        page = by_name("report page")([run])
+        said = traceback.format_exception_only(error)[-1].strip() if error is not None else ""
+        page = by_name("report page")([run], said=how_it_ended(trainer, error), error=said)
         writer.put_file("report.html", page)
         trainer.logger.info(f"The report: {self.path}, and as a page report.html beside it")
 
@@ -170,14 +171,7 @@ def report_text(
     trainer: Trainer, run: Run, keys: Sequence[str], times: _Times, picture: str, error: BaseException | None
 ) -> str:
     """The report, as Markdown."""
-    at = trainer.position
-    how = (
-        "ended" if error is None else "was interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-    )
-    parts = [
-        f"# {markdown_text(run.name)} ({run.id})",
-        f"The training {how} in epoch {at.begun_epoch} after {at.done} batches.",
-    ]
+    parts = [f"# {markdown_text(run.name)} ({run.id})", how_it_ended(trainer, error)]
     if error is not None and not isinstance(error, KeyboardInterrupt):
         parts.append(_code("".join(traceback.format_exception_only(error)).strip()))
     if run.note:
@@ -196,6 +190,15 @@ def report_text(
         parts += ["## Checkpoints", f"In `{_folder(trainer, run)}`:", markdown(checkpoints)]
     parts += ["## Callbacks", "In the order they are called:", _code(str(trainer.callbacks))]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def how_it_ended(trainer: Trainer, error: BaseException | None) -> str:
+    """In a sentence."""
+    at = trainer.position
+    how = (
+        "ended" if error is None else "was interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+    )
+    return f"The training {how} in epoch {at.begun_epoch} after {at.done} batches."
 
 
 def _folder(trainer: Trainer, run: Run) -> Path:

@@ -83,6 +83,7 @@ def known_key(config: PyConfig, key: str) -> str:
 
 
 def _check(values: Mapping[str, Any]) -> None:
+    from luxmeter.train.task.dataset import check_loader
     from luxmeter.train.task.trainer import TaskTrainer
     from luxmeter.train.trainer import device_of
 
@@ -112,9 +113,16 @@ def _check(values: Mapping[str, Any]) -> None:
                 "no-task", "There is no task.", 'Say what is trained: task = dict(type="TaskFlow", ...).'
             ),
         )
-    for name in values:
-        near = None if name in PARTS else near_miss(name, [one for one in PARTS if one not in values])
-        if near:
+    for name, value in values.items():
+        # Who imports a part and writes another one beside it has slipped, too, if the two are alike. Who derives from
+        # TaskTrainer may read names of his own.
+        parts = [
+            one
+            for one in PARTS
+            if one not in values
+            or (kind is TaskTrainer and type(value) is type(values[one]) and value != values[one])
+        ]
+        if name not in PARTS and (near := near_miss(name, parts)):
             raise _about(
                 name,
                 UsageError(
@@ -123,7 +131,7 @@ def _check(values: Mapping[str, Any]) -> None:
                     f"Did you mean {near!r}? If it is only for this file, call it _{name}.",
                 ),
             )
-    for name, _ in _items(values.get("data")):
+    for name, loader in _items(values.get("data")):
         if name not in NAMES:
             raise _about(
                 f"data.{name}",
@@ -133,6 +141,8 @@ def _check(values: Mapping[str, Any]) -> None:
                     near_names(name, NAMES) or f"Data is for {', '.join(NAMES)}.",
                 ),
             )
+        if isinstance(loader, Mapping):
+            check_loader(loader, key=f"data.{name}")
     for key, cfg, registry, more in _configs(values):
         check(cfg, registry, key=key, more=more)
 

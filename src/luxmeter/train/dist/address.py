@@ -46,6 +46,18 @@ def meeting_address(own: Rank, env: Mapping[str, str]) -> Address:
 
 def is_one_of_several(own: Rank, env: Mapping[str, str]) -> bool:
     """Whether this process was started beside others: the script of a Slurm job knows of tasks, but srun starts them."""
+    rank, size = env.get("RANK", ""), env.get("WORLD_SIZE", "")
+    if (
+        own.launcher in ("none", "torchrun")
+        and rank
+        and size
+        and not (rank.isdigit() and size.isdigit() and int(size))
+    ):
+        raise UsageError(
+            "rank-number",
+            f"RANK is {rank!r} and WORLD_SIZE is {size!r}: such a rank cannot be.",
+            "Set WORLD_SIZE to the number of processes and RANK to a number below it, or unset both to train alone.",
+        )
     in_step = own.launcher != "slurm" or "SLURM_STEP_ID" in env or "SLURM_STEPID" in env
     return own.world_size > 1 and in_step
 

@@ -68,15 +68,18 @@ def tell_failure(error: BaseException, text: str | None = None) -> bool:
     _failed_in = os.getpid()
     own = own_rank()
     line, is_other = _line(error), is_echo(error)
+    is_launched = LAUNCHED in os.environ
     if not is_other:
         _leave_note(own.rank, line)
-    is_written = _write_report(error, text or "".join(traceback.format_exception(error)), is_other=is_other)
-    if LAUNCHED in os.environ and is_written:
+    elif not is_launched:
+        text = f"luxmeter: rank {own.rank} ends: {who_failed() or 'another rank ended'}; see there.\n"
+    text = text or "".join(traceback.format_exception(error))
+    is_written = _write_report(error, text, is_other=is_other)
+    if is_launched and is_written:
         return True
     if is_other:
-        cause = who_failed() or "another rank ended"
         sys.stdout.flush()
-        sys.stderr.write(f"luxmeter: rank {own.rank} ends: {cause}; see there.\n")
+        sys.stderr.write(text)
     return is_other
 
 

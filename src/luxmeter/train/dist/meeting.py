@@ -152,8 +152,9 @@ def _store(own: Rank, address: Address, timeout_s: float, *, is_host: bool) -> A
             continue
         if not is_said and now > began + _SAYS_S:
             is_said = True
+            unknown = "" if _is_known(address) else f"; no host {address.host} is known here"
             _say(
-                f"rank {own.rank} of {own.world_size} waits for rank 0 at {address}, {timeout_s:g} s at most"
+                f"rank {own.rank} of {own.world_size} waits for rank 0 at {address}, {timeout_s:g} s at most{unknown}"
             )
         if listens_since is None and _listens(address):
             listens_since = now
@@ -170,6 +171,14 @@ def _store(own: Rank, address: Address, timeout_s: float, *, is_host: bool) -> A
             "Set MASTER_PORT to a free port, or end what is left of a job before.",
         ) from found
     raise _no_main_rank(own, address, timeout_s, found) from found
+
+
+def _is_known(address: Address) -> bool:
+    """Whether its host has an address: a name may still get one."""
+    try:
+        return bool(socket.getaddrinfo(address.host, address.port))
+    except OSError:
+        return False
 
 
 def _listens(address: Address) -> bool:

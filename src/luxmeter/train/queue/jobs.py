@@ -236,9 +236,8 @@ def _holds(file: Path) -> bool:
 def kind_of(program: Path, options: JobOptions) -> str:
     """script or config; what is neither a file nor there is refused."""
     if not program.is_file():
-        raise UsageError(
-            "no-script", f"There is no script {program}.", "Check the path of the script or config."
-        )
+        what = f"{program} is a folder." if program.is_dir() else f"There is no script {program}."
+        raise UsageError("no-script", what, "Check the path of the script or config.")
     return options.kind or ("config" if is_config(program) else "script")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from luxmeter.options import Check, at_least, checked_options, option
+from luxmeter.options import Check, at_least, option, read_fields
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _NAME = re.compile(r"[A-Za-z][\w.-]{0,63}")
@@ -59,10 +59,8 @@ class JobOptions:
         None, "What the file is: script or config; else its text tells.", metavar="KIND"
     )
 
-
-def job_options(given: Mapping[str, Any]) -> JobOptions:
-    """Checked options."""
-    return checked_options(JobOptions, given, who="A job", unknown="unknown-job-option", bad="bad-job-option")
+    def __post_init__(self) -> None:
+        read_fields(self, who="A job", bad="bad-job-option")
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,8 @@ class WorkerOptions:
     )  # fmt: skip
     on: str = option("local", "What runs them: local (this machine), ray or slurm.")
 
-
-def worker_options(given: Mapping[str, Any]) -> WorkerOptions:
-    """Checked options."""
-    return checked_options(
-        WorkerOptions, given, who="A worker", unknown="unknown-worker-option", bad="bad-worker-option"
-    )
+    def __post_init__(self) -> None:
+        read_fields(self, who="A worker", bad="bad-worker-option")
 
 
 @dataclass(frozen=True)
@@ -110,9 +104,5 @@ class SweepOptions:
     )  # fmt: skip
     draw_seed: int = option(0, "Where the randomness of --search comes from.")
 
-
-def sweep_options(given: Mapping[str, Any]) -> SweepOptions:
-    """Checked options."""
-    return checked_options(
-        SweepOptions, given, who="A sweep", unknown="unknown-sweep-option", bad="bad-sweep-option"
-    )
+    def __post_init__(self) -> None:
+        read_fields(self, who="A sweep", bad="bad-sweep-option")

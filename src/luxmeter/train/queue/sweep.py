@@ -250,6 +250,7 @@ class Sweep:
                     busy = sum(trial.number not in self._ended for trial in self.trials)
                     if not worker.is_stopping and not self.search.is_over() and busy < worker.slots:
                         self.add_trials(worker.slots - busy)
+                        worker.look()
                         continue
                     if worker.is_idle:
                         return

@@ -87,6 +87,10 @@ class Worker:
         """Whether nothing runs here, and at the last look nothing waited that this worker could ever start."""
         return not self._at and (self._stops or not self._left)
 
+    def look(self) -> None:
+        """Have the next step look into the table, whenever the last one did: jobs were added."""
+        self._looked, self._left = float("-inf"), True
+
     def stop(self, *, now: bool = False) -> None:
         """Take no more jobs; with `now` end those that run."""
         self._stops = True
@@ -263,7 +267,9 @@ class Worker:
 
     def _write_end(self, job: Job, end: End, *, why: str = "", outcome: str = "") -> None:
         """What became of it (`outcome`: of one that never began, so that there is no run); it is queued again if it may be."""
-        code = end.code if end.code is not None else None if outcome else self._code_of(job)
+        code, ended_ns = end.code, time.time_ns()
+        if code is None and not outcome:
+            code, ended_ns = self._found_end(job)
         with self.queue.table.change() as change:
             now = change.get(job.id)
             if now is None or now.state != "running" or now.attempt != job.attempt:
@@ -279,7 +285,7 @@ class Worker:
                 state = "cancelled"
             ended = replace(
                 now, state="queued" if again else state, exit_code=code, run="" if outcome else now.run, why=reason if state != "done" or again else "",
-                ended_ns=None if again else time.time_ns(), worker=None, gpus=() if again else now.gpus,
+                ended_ns=None if again else ended_ns, worker=None, gpus=() if again else now.gpus,
             )  # fmt: skip
             change.put(ended)
             waited = {other.id for other in change.jobs("queued")}
@@ -313,20 +319,18 @@ class Worker:
             return time.time() - began < _NO_RUN_S
         return False
 
-    def _code_of(self, job: Job) -> int | None:
-        """The exit code that was written down, or that a run tells, if its process was none of our children."""
-        code = ended_code(self.queue.going_folder(job))
-        if code is not None:
-            return code
+    def _found_end(self, job: Job) -> tuple[int | None, int]:
+        """The exit code of a process that was none of our children, and when it ended: as was written down, or as its run tells."""
+        code, ended_ns = ended_code(self.queue.going_folder(job)), time.time_ns()
         folder = self.queue.lab.folder / layout.RUNS / job.run
         with contextlib.suppress(LuxmeterError, OSError):
-            state = Run(folder).state if job.run and folder.is_dir() else ""
-            ending = Run(folder).ending
-            if state == "finished":
-                return 0
-            if state in ("failed", "interrupted"):
-                return (ending.exit_code if ending else None) or 1
-        return None
+            run = Run(folder) if job.run and folder.is_dir() else None
+            if run is not None and run.state in ("finished", "failed", "interrupted"):
+                ended_ns = run.ended_ns or ended_ns
+                if code is None:
+                    told = run.ending.exit_code if run.ending else None
+                    code = 0 if run.state == "finished" else told or 1
+        return code, ended_ns
 
     # -- what other workers left --------------------------------------------------------------------------------------
 
@@ -431,6 +435,7 @@ def line_of_job(event: str, job: Job) -> str:
         return f"job {job.id} goes on, run {job.run}: its worker was gone"
     if event == "again":
         return f"job {job.id} is queued again: {job.why}"
-    code = f" with exit code {job.exit_code}" if job.state == "failed" and job.exit_code is not None else ""
-    why = f": {job.why}" if job.why else ""
-    return f"job {job.id} {job.state}{code}{why}"
+    if job.state == "failed" and job.exit_code is not None:
+        why = job.why or f"luxmeter queue log {job.id} shows what it printed"
+        return f"job {job.id} failed with exit code {job.exit_code}: {why}"
+    return f"job {job.id} {job.state}" + (f": {job.why}" if job.why else "")

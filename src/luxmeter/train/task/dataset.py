@@ -72,20 +72,8 @@ def make_loader(cfg: Any, *, key: str = "data") -> DataLoader[Any]:
     A transform may say `"on"` which entry of a sample it is. All else goes to lux.DataLoader (batch_size, shuffle, ...).
     """
     said: dict[str, Any] = cfg.to_dict() if isinstance(cfg, BaseParams) else dict(cfg)
+    check_loader(said, key=key)
     options = {name: value for name, value in said.items() if name not in _DATA}
-    for name in options:
-        if name not in _OPTIONS:
-            raise UsageError(
-                "build-argument",
-                f"{key}: data takes no {name!r}.",
-                near_names(name, (*_DATA, *_OPTIONS)) or f"It takes {', '.join((*_DATA, *_OPTIONS))}.",
-            )
-    if ("samples" in said) == ("dataset" in said) or ("dataset" in said and "transforms" in said):
-        raise UsageError(
-            "data-incomplete",
-            f"{key} has {', '.join(name for name in _DATA if name in said) or 'no data'}.",
-            "Give samples, with transforms if you like, or a dataset.",
-        )
     if "dataset" in said:
         dataset = build(said["dataset"], DATASETS, key=f"{key}.dataset")
     else:
@@ -99,6 +87,23 @@ def make_loader(cfg: Any, *, key: str = "data") -> DataLoader[Any]:
                 said[name], SAMPLERS, key=f"{key}.{name}", data_source=dataset, dataset=dataset
             )
     return DataLoader(dataset, **options)
+
+
+def check_loader(said: Mapping[str, Any], *, key: str) -> None:
+    """Refuse names that `make_loader` does not know, and data that is given twice or not at all."""
+    for name in said:
+        if name not in (*_DATA, *_OPTIONS):
+            raise UsageError(
+                "build-argument",
+                f"{key}: data takes no {name!r}.",
+                near_names(name, (*_DATA, *_OPTIONS)) or f"It takes {', '.join((*_DATA, *_OPTIONS))}.",
+            )
+    if ("samples" in said) == ("dataset" in said) or ("dataset" in said and "transforms" in said):
+        raise UsageError(
+            "data-incomplete",
+            f"{key}: It has {', '.join(name for name in _DATA if name in said) or 'no data'}.",
+            "Give samples, with transforms if you like, or a dataset.",
+        )
 
 
 def _transform(cfg: Any, key: str) -> Callable[[Any], Any]:

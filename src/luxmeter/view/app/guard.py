@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse
@@ -48,7 +48,7 @@ class Guard:
             await send(message)
 
         headers = Headers(scope=scope)
-        refused = self._refused(headers)
+        refused = self._refused(scope, headers)
         if refused:
             await PlainTextResponse(refused, 403)(scope, receive, with_headers)
             return
@@ -58,12 +58,18 @@ class Guard:
             return
         await self._app(scope, receive, with_headers)
 
-    def _refused(self, headers: Headers) -> str:
-        host, origin = headers.get("host", ""), headers.get("origin")
+    def _refused(self, scope: Scope, headers: Headers) -> str:
+        host, origin = headers.get("host", "").lower(), headers.get("origin")
         if not self._token and host not in self._hosts:
             return f"This server is not called {host!r}: open it by the address that it printed.\n"
-        if origin is not None and urlsplit(origin).netloc != host:
+        # Behind something that speaks TLS for it, where a token is needed, the scheme may be another.
+        schemes = ("http", "https") if self._token else ("http",)
+        if origin is not None and origin.lower() not in [f"{scheme}://{host}" for scheme in schemes]:
             return f"A page of {origin!r} may not ask this server.\n"
+        elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+        follows_a_link = scope.get("method") == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        if elsewhere and not follows_a_link:
+            return "A page of another site may lead here, and not load what is here.\n"
         return ""
 
     def _has_cookie(self, headers: Headers) -> bool:

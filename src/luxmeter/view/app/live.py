@@ -1,68 +1,115 @@
-"""What is new in a run since it was last asked for: points of metrics, output, how it stands."""
+"""What is new in a run since it was last looked at: points of metrics, output, how it stands."""
 
 from __future__ import annotations
 
+import base64
+import json
 import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from luxmeter.render import Line, plain, thinned
-from luxmeter.store import Run, records
+from luxmeter.render import Line, long_span, plain, size, thinned
+from luxmeter.store import Run
+from luxmeter.view.live import LiveRun
 
 _MOST_POINTS = 500  # of one metric in one go
+_MOST_LETTERS = 4096  # of a place
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a run was read. A page carries it, and a stream goes on from there: no point twice, none left out."""
+
+    points: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    output: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        text = json.dumps([self.points, self.output], separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    @staticmethod
+    def of(text: str) -> Place:
+        """As it was written; what is none is the beginning."""
+        try:
+            if len(text) > _MOST_LETTERS:
+                return Place()
+            points, output = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+            return Place(_places(points), _places(output))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return Place()
 
 
 class Live:
-    """Follows a run. `after_ns`: what was logged until then is known."""
+    """Follows a run from a place on."""
 
-    def __init__(self, run: Run, after_ns: int) -> None:
-        self._run = run
-        self._follower = run.follow()
-        self.after_ns = after_ns
-        self._output = len(run.log_text)
-        self._state = "running"
+    def __init__(self, run: Run, place: Place) -> None:
+        self.run = LiveRun(run, position=place.points)
+        self._output = run.follow_output(place.output)
+        self._said: dict[str, Any] = {"state": "running"}
 
-    @staticmethod
-    def newest_ns(run: Run) -> int:
-        """When the last point was logged."""
-        rows = run.follow().new()
-        return int(np.asarray(rows.column("time_ns")).max()) if rows is not None and rows.num_rows else 0
+    @property
+    def place(self) -> Place:
+        """How far it has read."""
+        return Place(self.run.position, self._output.position)
 
-    def news(self) -> dict[str, Any]:
-        """`points`: metric -> [[step, value], ...]; `output`: text; `state`, if it has changed. Empty if nothing is new."""
-        state = Run(self._run.folder).state  # asked first: what came before its end is still read below
+    def news(self, now_ns: int) -> dict[str, Any]:
+        """`points`: metric -> [[step, value], ...]; `output`; what has changed of `state`, `progress`, `trouble`. Empty if nothing is new."""
+        self.run.look(now_ns)
         found: dict[str, Any] = {}
-        points = self._points()
+        mine = self.run.metrics
+        points = {key: _pairs(key, *fresh) for key, fresh in self.run.fresh.items() if key in mine}
         if points:
             found["points"] = points
-        text = self._run.log_text
-        if len(text) > self._output:
-            found["output"] = plain(text[self._output :])
-            self._output = len(text)
-        if state != self._state:
-            found["state"] = self._state = state
+        if text := self._output.new():
+            found["output"] = plain(text)
+        told = {
+            "state": self.run.state,
+            "progress": progress_text(self.run),
+            "trouble": plain(self.run.trouble),
+        }
+        found |= {name: value for name, value in told.items() if value != self._said.get(name, "")}
+        self._said = told
         return found
 
-    def _points(self) -> dict[str, list[list[float | None]]]:
-        rows = self._follower.new()
-        if rows is None or not rows.num_rows:
-            return {}
-        times = np.asarray(rows.column("time_ns"))
-        new = np.flatnonzero(times > self.after_ns)
-        if not len(new):
-            return {}
-        self.after_ns = int(times.max())
-        keys = np.array(rows.column("key").to_pylist(), dtype=object)[new]
-        steps, values = (np.asarray(rows.column(name), dtype=np.float64)[new] for name in ("step", "value"))
-        found = {}
-        for key in dict.fromkeys(keys.tolist()):
-            if key.startswith(records.SYSTEM):
-                continue
-            at = keys == key
-            line = thinned(Line(key, steps[at], values[at]), _MOST_POINTS)
-            found[key] = [
-                [x, y if math.isfinite(y) else None]
-                for x, y in zip(line.x.tolist(), line.y.tolist(), strict=True)
-            ]
-        return found
+
+def progress_text(live: LiveRun) -> str:
+    """Where a run that goes on stands: `paused, step 120 of 1,000, about 2 min left, 98% CPU, 512 MiB`."""
+    if live.state != "running":
+        return ""
+    parts = [live.shown_state] if live.shown_state != "running" else []
+    if live.step is not None:
+        parts.append(f"step {live.step:,}" + (f" of {live.steps:,}" if live.steps else ""))
+    if live.eta_s is not None:
+        parts.append(f"about {long_span(round(live.eta_s))} left")
+    if live.cpu_percent is not None:
+        parts.append(f"{live.cpu_percent:.0f}% CPU")
+    if live.memory_bytes is not None:
+        parts.append(size(live.memory_bytes))
+    return ", ".join(parts)
+
+
+def looked(run: Run, most: int) -> tuple[LiveRun, Place]:
+    """A run that goes on, read until now, and that place."""
+    live = LiveRun(run, most=most)
+    output = run.follow_output().skip()
+    live.look(time.time_ns())
+    return live, Place(live.position, output.position)
+
+
+def _pairs(key: str, steps: Any, values: Any) -> list[list[float | None]]:
+    line = thinned(Line(key, steps, values), _MOST_POINTS)
+    return [
+        [x, y if math.isfinite(y) else None] for x, y in zip(line.x.tolist(), line.y.tolist(), strict=True)
+    ]
+
+
+def _places(said: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    return {str(name): (_whole(a), _whole(b)) for name, (a, b) in said.items()}
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 60:
+        raise ValueError("no place in a file")
+    return value

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from luxmeter.calls import KINDS, TraceResult, kind_of, load_trace
+from luxmeter.calls import KINDS, OUTSIDE, TraceResult, kind_of, load_trace
 from luxmeter.render import Bar, Timeline, span
 
 _MOST_TRACES = 4
@@ -58,9 +58,10 @@ class TraceView:
         lanes, zero, last = self.once("lanes", _lanes)
         a, b = (0 if start is None else max(0, start)), (last if end is None else min(last, end))
         b = max(b, a + 1)
+        # A call that is longer than most is drawn whatever the window: see _lanes.
         drawn = {name: _bars(self.result, lane, zero, a, b, max(100, min(width, 4000))) for name, lane in lanes.items()}  # fmt: skip
         title = f"{self.result.recording.n:,} calls in {span(last)}"
-        return Timeline(title, drawn, kinds=KINDS, start_ns=0, end_ns=last)
+        return Timeline(title, drawn, kinds=KINDS, ground=OUTSIDE, start_ns=0, end_ns=last)
 
 
 def _lanes(result: TraceResult) -> tuple[dict[str, dict[str, Any]], int, int]:

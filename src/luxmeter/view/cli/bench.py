@@ -12,10 +12,10 @@ import typer
 from luxmeter.errors import UsageError
 from luxmeter.operators import BenchOptions
 from luxmeter.render import print_json
-from luxmeter.view.options import takes
+from luxmeter.view.options import run_argument, run_option, takes
 
 if TYPE_CHECKING:
-    from luxmeter.operators import BenchResult
+    from luxmeter.operators import BenchResult, Operators
     from luxmeter.store import Run
 
 _SPECS = (".yaml", ".yml", ".toml")
@@ -25,7 +25,7 @@ _EXAMPLE = (
 )
 _TAKEN = (
     "dtypes", "backends", "scales", "dims", "device", "threads", "backward", "kernels", "budget_s", "target_ci",
-    "timeout_s", "python", "seed", "resume",
+    "timeout_s", "python", "env", "setup", "seed", "resume",
 )  # fmt: skip
 _OF_MODELS = ("kernels", "budget_s", "resume")  # what is not in a mini-model's file
 
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
     @app.command(epilog=_EXAMPLE)
     @takes(BenchOptions, *_TAKEN)
     def bench(
-        sources: list[str] = typer.Argument(
+        sources: list[str] = run_argument(
             metavar="OPS...",
             help="An operators file, a trace (RUN/trace, latest), RUN/ops, or what luxmeter ops reads; or a mini-model's .yaml or .toml.",
         ),
@@ -50,9 +50,14 @@ def register(app: typer.Typer) -> None:
             "--out",
             help="Write .csv, .json, .parquet, or a picture: .png, .svg. Repeat for several.",
         ),
-        into: str = typer.Option(
-            "", "--into", metavar="RUN", help="Put the result into this run: RUN/bench."
+        against: list[str] = typer.Option(
+            [],
+            "--against",
+            metavar="WORD",
+            help="Measure in turns with another side, and compare: its interpreter, or what differs there: threads=2, dtypes=bf16, "
+            "env=NAME=VALUE. Repeat. Then -o A -o B keeps both.",
         ),
+        into: str = run_option("--into", help="Put the result into this run: RUN/bench."),
         plot: str = typer.Option("", "--plot", help="Which picture: scaling or speedup."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
@@ -63,13 +68,20 @@ def register(app: typer.Typer) -> None:
         run = run_for(into)
         if any(Path(s).suffix.lower() in _SPECS for s in sources):
             other = [name for name in given if name not in _OF_MODELS]
-            other += [name for name, value in {"name": name, "module": module, "top": top}.items() if value]
+            chosen_by = {"name": name, "module": module, "top": top, "against": against}
+            other += [name for name, value in chosen_by.items() if value]
             result = _mini([*sources, *(f"--{name.replace('_', '-')}" for name in other)], given)
         else:
             from luxmeter import bench as bench_operators
             from luxmeter.view.cli.ops import chosen
 
-            result = bench_operators(chosen(sources, top=top, name=name, module=module), **given)
+            if against:
+                _check_sides(out, plot)
+            ops = chosen(sources, top=top, name=name, module=module)
+            if against:
+                _in_turns(ops, against, given, out, run, as_json=as_json)
+                return
+            result = bench_operators(ops, **given)
         _finish(result, out, run, plot=plot, as_json=as_json, resume=given.get("resume"))
 
 
@@ -92,6 +104,48 @@ def _finish(
     if not result.complete:
         kept = f"the same command goes on with --resume {resume}" if resume else "next time: --resume FILE"
         sys.stderr.write(f"stopped early, {len(result)} rows done; {kept}\n")
+        raise typer.Exit(130)
+
+
+def _check_sides(out: list[Path], plot: str) -> None:
+    """Both sides make two files, and no picture."""
+    pictures = [str(path) for path in out if path.suffix.lower() in (".png", ".svg")]
+    if plot or pictures or len(out) not in (0, 2):
+        said = (pictures or [f"--plot {plot}"])[0] if plot or pictures else f"{len(out)} -o"
+        raise UsageError(
+            "against-outputs",
+            f"Two sides measured in turns make two benchmarks and no picture; here is {said}.",
+            "Write -o A.parquet -o B.parquet, or nothing.",
+        )
+
+
+def _in_turns(
+    ops: Operators,
+    words: list[str],
+    given: dict[str, Any],
+    out: list[Path],
+    run: Run | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Both sides measured in turns, kept and compared."""
+    from luxmeter.operators import bench_against, diff_benchmarks, names_of, put_benchmark, read_against
+    from luxmeter.view.named import into_run
+
+    sides = bench_against(ops, read_against(words), **given)
+    with into_run(run):
+        for side in sides:
+            put_benchmark(side)
+    for path, side in zip(out, sides, strict=False):
+        side.to_file(path)
+        sys.stderr.write(f"wrote {path}\n")
+    found = diff_benchmarks(*sides, names=names_of(out) if out else ("A", "B"))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        sys.stdout.write(f"{found}\n")
+    if not all(side.complete for side in sides):
+        sys.stderr.write(f"stopped early, {len(sides[0])} rows done\n")
         raise typer.Exit(130)
 
 

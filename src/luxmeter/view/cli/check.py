@@ -11,7 +11,7 @@ import typer
 from luxmeter.errors import UsageError
 from luxmeter.operators import CheckOptions
 from luxmeter.render import print_json
-from luxmeter.view.options import takes
+from luxmeter.view.options import run_argument, run_option, takes
 
 if TYPE_CHECKING:
     from luxmeter.operators import CheckResult
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     @app.command(epilog=_EXAMPLE)
     @takes(CheckOptions, *_TAKEN)
     def check(
-        sources: list[str] = typer.Argument(
+        sources: list[str] = run_argument(
             None,
             metavar="SOURCE...",
             help="opinfo, modules, optimizers (torch's own databases; without any, all three); an operators file, a trace "
@@ -43,9 +43,7 @@ def register(app: typer.Typer) -> None:
         out: list[Path] = typer.Option(
             [], "-o", "--out", help="Write .json, .csv or a page: .html. Repeat for several."
         ),
-        into: str = typer.Option(
-            "", "--into", metavar="RUN", help="Put the result into this run: RUN/check."
-        ),
+        into: str = run_option("--into", help="Put the result into this run: RUN/check."),
         scripts: Path | None = typer.Option(
             None,
             "--scripts",

@@ -10,7 +10,7 @@ import typer
 from luxmeter.errors import UsageError
 from luxmeter.literal import parse, show
 from luxmeter.render import print_json
-from luxmeter.settings import globs, without_password
+from luxmeter.settings import find_lab, globs, without_password
 
 
 def register(app: typer.Typer) -> None:
@@ -23,6 +23,11 @@ def register(app: typer.Typer) -> None:
         use_global: bool = typer.Option(False, "--global", help="The user's variables."),
         use_local: bool = typer.Option(False, "--local", help="The lab's variables."),
         unset: bool = typer.Option(False, "-u", "--unset", help="Remove the variable."),
+        trust: bool = typer.Option(
+            False,
+            "--trust",
+            help="Let what this lab's settings name outside of it hold: a database, a program.",
+        ),
         listing: bool = typer.Option(False, "-l", "--list", help="List the variables."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
@@ -32,7 +37,9 @@ def register(app: typer.Typer) -> None:
                 "config-both-scopes", "Both --global and --local were given.", "Give one of them."
             )
         scope = "global" if use_global else "local" if use_local else ""
-        if listing:
+        if trust:
+            _trust()
+        elif listing:
             _list(scope, as_json)
         elif not name:
             raise UsageError("config-no-name", "No variable was named.", "List them with: luxmeter config -l")
@@ -48,6 +55,15 @@ def register(app: typer.Typer) -> None:
                 print_json(_shown({name: found}))
             else:
                 sys.stdout.write(f"{without_password(show(found))}\n")
+
+
+def _trust() -> None:
+    lab = find_lab().folder
+    found = globs.trust()
+    for name, value in found.items():
+        sys.stdout.write(f"trusted: {name} = {without_password(show(value))}, of the lab {lab}\n")
+    if not found:
+        sys.stdout.write(f"The settings of the lab {lab} name nothing outside of it.\n")
 
 
 def _scope_of(scope: str) -> str:

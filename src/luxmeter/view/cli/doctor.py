@@ -13,9 +13,8 @@ from typing import Any
 
 import typer
 
-from luxmeter import environment, scratch, supported
-from luxmeter.errors import LuxmeterError
-from luxmeter.isolate import Pool
+from luxmeter import environment, supported
+from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.render import Column, Table, print_json
 from luxmeter.settings import find_lab, globs, without_password
 from luxmeter.torch_extra import has_torch
@@ -42,10 +41,22 @@ class Findings:
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command(epilog="Example: luxmeter doctor --json")
-    def doctor(as_json: bool = typer.Option(False, "--json", help="For machines.")) -> None:
+    @app.command(epilog="Example: luxmeter doctor --lab")
+    def doctor(
+        tries: bool = typer.Option(
+            True,
+            "--try/--no-try",
+            help="Whether to try a trace of a training step, which takes some seconds.",
+        ),
+        lab: bool = typer.Option(
+            False, "--lab", help="Look at all of the lab: what is damaged, and what mends it."
+        ),
+        as_json: bool = typer.Option(False, "--json", help="For machines."),
+    ) -> None:
         """Show versions, the recorder core, extras and the store; exit code 1 if something needs mending."""
-        findings = examine()
+        if lab:
+            raise typer.Exit(1 if _look_at_lab(as_json=as_json) else 0)
+        findings = examine(tries=tries)
         if as_json:
             print_json(vars(findings))
         else:
@@ -53,13 +64,35 @@ def register(app: typer.Typer) -> None:
         raise typer.Exit(1 if findings.problems else 0)
 
 
-def examine() -> Findings:
+def _look_at_lab(*, as_json: bool) -> bool:
+    """Whether anything in the lab is damaged."""
+    from luxmeter.store import damage_of_lab
+
+    place = find_lab()
+    if not place.exists:
+        raise UsageError(
+            "no-lab-to-look-at",
+            f"There is no lab in {place.folder} ({place.said_by}).",
+            "Stand in its folder, or set LUXMETER_HOME.",
+        )
+    found = damage_of_lab(place.folder)
+    if as_json:
+        print_json({"lab": str(place.folder), "damaged": [vars(one) for one in found]})
+    elif found:
+        columns = [Column("where"), Column("what is damaged"), Column("what mends it")]
+        Table(columns, [[one.place, one.what, one.mend] for one in found]).print()
+    else:
+        sys.stdout.write(f"Nothing in the lab {place.folder} is damaged.\n")
+    return bool(found)
+
+
+def examine(*, tries: bool = True) -> Findings:
     """Look at everything; change nothing."""
     findings = Findings()
     machine = environment.machine()
     findings.versions = {"python": machine["python"], **environment.versions(), "system": machine["system"]}
     _look_at_core(findings)
-    _look_at_torch(findings)
+    _look_at_torch(findings, tries=tries)
     for extra, packages in environment.extras().items():
         if extra not in _DEVELOPERS_ONLY:
             missing = [name for name, there in packages.items() if not there]
@@ -69,7 +102,7 @@ def examine() -> Findings:
     return findings
 
 
-def _look_at_torch(findings: Findings) -> None:
+def _look_at_torch(findings: Findings, *, tries: bool = True) -> None:
     version = findings.versions["torch"]
     if version is None or not has_torch():
         return  # an extra: runs, and traces of MindSpore, need none
@@ -78,11 +111,16 @@ def _look_at_torch(findings: Findings) -> None:
     if old is not None:
         findings.problems.append((old.what, old.next_step))
     elif findings.core.get("in use") != "none":
-        _try_a_trace(findings, version)
+        if tries:
+            _try_a_trace(findings, version)
+        else:
+            findings.torch["a trace"] = "not tried"
 
 
 def _try_a_trace(findings: Findings, version: str) -> None:
     """In a process of its own: what is installed may not even be possible to import."""
+    from luxmeter.isolate import Pool
+
     with Pool(env={"LUXMETER_TRACE": "0"}) as pool:
         outcome = pool.run("luxmeter.view.cli.doctor:trial", timeout_s=300)
     if outcome.status != "ok":
@@ -114,6 +152,7 @@ def trial() -> dict[str, Any]:
     import torch
 
     import luxmeter as lux
+    from luxmeter import scratch
 
     warnings.simplefilter("ignore")  # what they say is in the notes
     with lux.trace(framework="torch") as trace:

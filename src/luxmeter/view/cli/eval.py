@@ -9,13 +9,14 @@ import typer
 
 from luxmeter.experiment import RerunOptions
 from luxmeter.view.options import run_argument, takes
+from luxmeter.view.trusted import trusted
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(name="eval", epilog="Example: luxmeter eval latest --on test --checkpoint best")
-    @takes(RerunOptions, "links", "folder", "python", "quiet")
+    @takes(RerunOptions, "links", "folder", "python", "quiet", "trust")
     def evaluate(
         run: str = run_argument(help="The run of a Trainer: id, name, tag, latest~1 or path."),
         on: str = typer.Option("eval", "--on", help="Which data: eval or test."),
@@ -40,7 +41,7 @@ def register(app: typer.Typer) -> None:
         sys.stderr.write(
             f"luxmeter: evaluating {found.id} ({one_line(found.name)}) with the code that it captured\n"
         )
-        how = {**given, "quiet": as_json or given.get("quiet", False)}
+        how = {**given, "quiet": as_json or given.get("quiet", False), "trust": trusted(found, **given)}
         made = evaluate_run(found, on=on, checkpoint=checkpoint, keep=keep, **how)
         for note in made.notes:
             sys.stderr.write(f"luxmeter: note: {one_line(note)}\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from luxmeter.settings import LAB_FILE, LAB_FOLDER
+from luxmeter.settings import LAB_FILE, LAB_FOLDER, find_lab
 
 
 def register(app: typer.Typer) -> None:
@@ -24,3 +24,8 @@ def register(app: typer.Typer) -> None:
         there = (place / LAB_FILE).is_file()
         Lab.open(place)
         sys.stdout.write(f"{'There is already a lab' if there else 'Made a lab'} in {place}\n")
+        used = find_lab(folder.absolute())
+        if used.folder.resolve() != place.resolve():
+            sys.stdout.write(
+                f"But another lab is in force: {used.folder} ({used.said_by}). Runs made here are kept there until that is unset.\n"
+            )

@@ -14,6 +14,7 @@ from luxmeter.render import print_json
 
 if TYPE_CHECKING:
     from luxmeter.model import ModelComparison, ModelCost
+from luxmeter.view.options import run_option
 
 
 def register(app: typer.Typer) -> None:
@@ -51,9 +52,7 @@ def register(app: typer.Typer) -> None:
             [], "--batch", "-b", help="Measure latency for this batch size too. Repeat."
         ),
         memory: bool = typer.Option(False, "--memory", help="Show what training needs, by optimizer."),
-        into: str = typer.Option(
-            "", "--into", metavar="RUN", help="Put the result into this run: RUN/model."
-        ),
+        into: str = run_option("--into", help="Put the result into this run: RUN/model."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
         csv: Path | None = typer.Option(
             None, "--csv", help="Write one line a module to this file (models put beside it: FILE-name.csv)."

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import typer
 
+from luxmeter.view.command_help import Help
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     new = typer.Typer(
+        cls=Help,
         help="Write a config or a project to begin with; it runs as it is.",
         epilog="Example: luxmeter new config; luxmeter train config.py; a whole project: luxmeter new project spirals",
         no_args_is_help=True,

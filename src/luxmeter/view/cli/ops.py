@@ -13,6 +13,7 @@ from luxmeter.render import print_json
 
 if TYPE_CHECKING:
     from luxmeter import Operators
+from luxmeter.view.options import run_argument, run_option
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +23,7 @@ def register(app: typer.Typer) -> None:
         epilog="Example: luxmeter ops latest/trace --top 20 -o ops.jsonl; then: luxmeter bench ops.jsonl --dtypes fp32,bf16"
     )
     def ops(
-        sources: list[str] = typer.Argument(
+        sources: list[str] = run_argument(
             metavar="TRACE...",
             help="A trace (its folder, RUN/trace, latest), a run that has one, RUN/ops, an operators file, a PyTorch operator-input log, a torch.profiler "
             "Chrome trace, or ExecutionTraceObserver JSON. Several are merged.",
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
         ),
         backward: bool = typer.Option(False, "--backward", help="Also what their backward passes run."),
         out: Path | None = typer.Option(None, "-o", "--out", help="Save them to this file (JSON lines)."),
-        into: str = typer.Option("", "--into", metavar="RUN", help="Put them into this run: RUN/ops."),
+        into: str = run_option("--into", help="Put them into this run: RUN/ops."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Which operators ran, with which inputs, how often, how long and from where. Saved, they can be benchmarked."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.errors import UsageError
-from luxmeter.render import NUMBER, Column, Table, sparkline
+from luxmeter.render import NUMBER, Column, Table, print_json, sparkline
 from luxmeter.view.options import run_argument
 
 if TYPE_CHECKING:
@@ -48,9 +48,10 @@ def register(app: typer.Typer) -> None:
             False, "--dark", help="A dark picture (HTML follows the reader's own setting)."
         ),
         title: str = typer.Option("", help="Above the picture."),
-        out: Path | None = typer.Option(
-            None, "-o", "--out", help=".png, .svg or .html; without it: in the terminal."
+        out: list[Path] = typer.Option(
+            [], "-o", "--out", help=".png, .svg or .html; repeat for several. Without it: in the terminal."
         ),
+        as_json: bool = typer.Option(False, "--json", help="For machines: the points of each curve."),
     ) -> None:
         """Draw metrics of runs. Without -o each curve is one line of text."""
         from luxmeter.view.pages import plots
@@ -63,7 +64,7 @@ def register(app: typer.Typer) -> None:
                     "Import them first for that: luxmeter import tensorboard DIR",
                 )
             _save_images(tensorboard, images)
-            if images is not None and out is None and not metric:
+            if images is not None and not out and not metric and not as_json:
                 return
             made = plots.plot_tensorboard(tensorboard, metric, smooth=smooth, x=x, log_y=log_y, title=title)
         else:
@@ -78,10 +79,14 @@ def register(app: typer.Typer) -> None:
                 made = plots.plot(
                     chosen, metric, smooth=smooth, repeats=repeats, band=band, x=x, log_y=log_y, title=title  # type: ignore[arg-type]
                 )  # fmt: skip
-        if out is None:
+        for file in out:
+            written = made.save(file, dark=dark)
+            if not as_json:
+                sys.stdout.write(f"wrote {written}\n")
+        if as_json:
+            print_json(made.record())
+        elif not out:
             _show(made)
-        else:
-            sys.stdout.write(f"wrote {made.save(out, dark=dark)}\n")
 
 
 def _chosen(references: list[str], where: str) -> list[Any]:

@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from luxmeter.errors import UsageError
+from luxmeter.errors import StoreError, UsageError
 from luxmeter.render import one_line, print_json
 from luxmeter.train import JobOptions, WorkerOptions
+from luxmeter.view.command_help import Help
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
     from luxmeter.store import Job
     from luxmeter.train import Queue, Worker
 
+PROGRAM: Any = typer.Argument(metavar="script.py|config.py", help="A script, or a config of luxmeter train.")
 _RECENT = 10
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     queue = typer.Typer(
+        cls=Help,
         name="queue",
         help="Queue scripts and configs, and run them when there is room: add, list, cancel, wait, log, work.",
         no_args_is_help=True,
@@ -44,9 +47,7 @@ def _add(queue: typer.Typer) -> None:
     )
     @takes(JobOptions)
     def add(
-        program: Path = typer.Argument(
-            metavar="script.py|config.py", help="A script, or a config of luxmeter train."
-        ),
+        program: Path = PROGRAM,
         arguments: list[str] | None = typer.Argument(
             None, metavar="[args]...", help="Its arguments; of a config: key=value."
         ),
@@ -54,10 +55,11 @@ def _add(queue: typer.Typer) -> None:
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Queue a script or config, with the code around it as it is now. luxmeter queue work runs it."""
-        from luxmeter.train import Wanted, job_options
+        from luxmeter.train import Wanted
 
+        options = JobOptions(**given)
         with opened(create=True) as jobs:
-            (job,) = jobs.add(program, [Wanted(arguments or [])], job_options(given))
+            (job,) = jobs.add(program, [Wanted(arguments or [])], options)
         if as_json:
             print_json(job.record())
         else:
@@ -193,22 +195,11 @@ def _work(queue: typer.Typer) -> None:
 
         Several workers share the jobs of a lab. Jobs outlive a worker that is killed; the next one goes on with them.
         """
-        from luxmeter.train import Worker, engine_named, worker_options
-
-        options = worker_options(given)
-        with opened(create=True) as jobs:
-            engine = engine_named(options.on)
-            try:
-                line = WorkerLine()
-                worker = Worker(jobs, engine, slots=options.slots, group=group, told=line.told)
-                with interruptible(worker, line.say), line.shown(worker):
-                    worker.work(drain=drain, pause=line.pause)
-            finally:
-                engine.close()
-        for number in sorted(worker.never):
-            sys.stdout.write(
-                f"job {number} {worker.waiting.get(number, 'follows one that cannot start here')}\n"
-            )
+        options, line = WorkerOptions(**given), WorkerLine()
+        with opened(create=True) as jobs, working(jobs, options, line, group) as worker, line.shown(worker):
+            worker.work(drain=drain, pause=line.pause)
+        for text in never_begun(worker):
+            sys.stdout.write(f"{text}\n")
         sys.stdout.write(f"{line.summary()}\n")
 
 
@@ -267,31 +258,45 @@ class WorkerLine:
         return ", ".join(f"{n} {state}" for state, n in self._counts.items()) or "no job ended"
 
 
+def never_begun(worker: Worker) -> list[str]:
+    """Which jobs this worker can never start, and why."""
+    why = {
+        number: worker.waiting.get(number, "follows one that cannot start here") for number in worker.never
+    }
+    return [f"job {number} {why[number]}" for number in sorted(why)]
+
+
 def counted(jobs: int) -> str:
     """`1 job`, `2 jobs`."""
     return f"{jobs} job{'s' * (jobs != 1)}"
 
 
 @contextlib.contextmanager
-def interruptible(worker: Worker, say: Any) -> Iterator[None]:
-    """Inside, Ctrl-C takes no more jobs, and a second one ends those that run."""
+def working(queue: Queue, options: WorkerOptions, line: WorkerLine, group: str) -> Iterator[Worker]:
+    """A worker. Inside, Ctrl-C takes no more jobs, and a second one ends those that run."""
+    from luxmeter.train import Worker, engine_named
 
     def stop(number: int, frame: object) -> None:
-        again = worker.is_stopping
+        again, count = worker.is_stopping, len(worker.running)
         worker.stop(now=again)
-        count = len(worker.running)
         if again:
-            say(f"ending {counted(count)}")
+            line.say(f"ending {counted(count)}")
         elif count:
-            say(
-                f"no more jobs are taken; waiting for {counted(count)} (Ctrl-C again: {'end it' if count == 1 else 'end them'})"
-            )
+            them = "it" if count == 1 else "them"
+            line.say(f"no more jobs are taken; waiting for {counted(count)} (Ctrl-C again: end {them})")
 
-    previous = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    with contextlib.closing(engine_named(options.on)) as engine:
+        worker = Worker(queue, engine, slots=options.slots, group=group, told=line.told)
+        previous = signal.signal(signal.SIGINT, stop)
+        try:
+            yield worker
+        except StoreError:  # the database went away
+            if count := len(worker.running):
+                them = "it" if count == 1 else "them"
+                line.say(f"{counted(count)} of this worker: the next one finds out what became of {them}")
+            raise
+        finally:
+            signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager

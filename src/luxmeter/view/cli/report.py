@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.view.options import run_argument, run_option
 
 
 def register(app: typer.Typer) -> None:
@@ -17,10 +18,9 @@ def register(app: typer.Typer) -> None:
         epilog="Example: luxmeter report latest latest~1 -o report.html; luxmeter report -o report.md"
     )
     def report(
-        runs: list[str] = typer.Argument(None, help="Runs: id, name, tag, latest, path.  [default: latest]"),
+        runs: list[str] = run_argument(None, help="Runs: id, name, tag, latest, path.  [default: latest]"),
         out: Path = typer.Option(Path("report.html"), "-o", "--out", help="Where to write it: .html or .md."),
-        against: str = typer.Option(
-            "",
+        against: str = run_option(
             "--against",
             help="The run that one is compared with.  [default: the one of its name before it]",
         ),

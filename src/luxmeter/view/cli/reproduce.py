@@ -11,6 +11,7 @@ import typer
 from luxmeter.experiment import RerunOptions
 from luxmeter.render import NUMBER, Column, Table, one_line, print_json
 from luxmeter.view.options import run_argument, takes
+from luxmeter.view.trusted import trusted
 
 if TYPE_CHECKING:
     from luxmeter.experiment import Reproduction, Rerun
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(epilog="Example: luxmeter reproduce best --tolerance 1e-6")
-    @takes(RerunOptions, "links", "folder", "python", "quiet")
+    @takes(RerunOptions, "links", "folder", "python", "quiet", "trust")
     def reproduce(
         run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         tolerance: float = typer.Option(
@@ -40,7 +41,7 @@ def register(app: typer.Typer) -> None:
         from luxmeter.experiment import find_run, lab_of, match_runs, start_rerun
 
         first = find_run(run)
-        how = {**given, "quiet": as_json or given.get("quiet", False)}
+        how = {**given, "quiet": as_json or given.get("quiet", False), "trust": trusted(first, **given)}
         again = start_rerun(first, lab_of(first), random_state=True, **how)
         found = match_runs(first, again.run, tolerance=tolerance, ignore=ignore)
         if as_json:
@@ -74,7 +75,7 @@ def _show(first: Run, again: Rerun, found: Reproduction, *, kept: bool) -> None:
         sys.stdout.write(f"note: {one_line(path)}\n")
     if again.left_out:
         shown = one_line(", ".join(again.left_out[:8]))
-        sys.stdout.write(f"note: not in the snapshot, being large: {shown} (--link brings them)\n")
+        sys.stdout.write(f"note: not in the snapshot, being large or secret: {shown} (--link brings them)\n")
     if again.run.error:
         sys.stdout.write(f"error: {one_line(again.run.error.strip().splitlines()[-1])}\n")
     if kept:

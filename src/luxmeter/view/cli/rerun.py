@@ -10,13 +10,14 @@ import typer
 from luxmeter.experiment import RerunOptions
 from luxmeter.render import one_line, print_json
 from luxmeter.view.options import run_argument, takes
+from luxmeter.view.trusted import trusted
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command(epilog="Example: luxmeter rerun best lr=0.03 optim.name=sgd")
-    @takes(RerunOptions, "links", "folder", "python", "quiet")
+    @takes(RerunOptions, "links", "folder", "python", "quiet", "trust")
     def rerun(
         run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         changes: list[str] | None = typer.Argument(None, metavar="[key=value]...", help="What to change."),
@@ -43,7 +44,7 @@ def register(app: typer.Typer) -> None:
         arguments = changed_arguments(
             command.argv[1:] if command else (), wanted, params=first.flat_params, sources=first.code.values()
         )
-        how = {**given, "quiet": as_json or given.get("quiet", False)}
+        how = {**given, "quiet": as_json or given.get("quiet", False), "trust": trusted(first, **given)}
         again = start_rerun(first, lab_of(first), arguments=arguments, random_state=False, **how)
         params = again.run.flat_params
         ignored = [k for k, text in wanted.items() if params and not was_taken(params.get(k), text)]

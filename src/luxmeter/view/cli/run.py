@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
         context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
         epilog="Example: luxmeter run --tag baseline --trace train.py --lr 0.1",
     )
-    @takes(ExperimentOptions, "tags", "note", "watch", "output", "code", "system_s", "quiet")
+    @takes(ExperimentOptions, "tags", "note", "watch", "output", "read_output", "code", "system_s", "quiet")
     def run(
         command: list[str] | None = typer.Argument(
             None, metavar="script.py [args]...", help="The script and its arguments."

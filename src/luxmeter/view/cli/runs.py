@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment import Question, Runs
 
 _SHOWN = 50
+_NAMED = 12  # columns without room
 
 
 def register(app: typer.Typer) -> None:
@@ -68,7 +69,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
-    from luxmeter.view.text.runs import default_columns, print_rows
+    from luxmeter.view.text.runs import beyond_default, default_columns, print_rows
 
     rows = found.rows
     if as_json:
@@ -78,12 +79,14 @@ def _print(found: Runs, columns: str, as_json: bool, *, cut: bool) -> None:
         sys.stdout.write("No run fulfils this.\n" if found.lab else "No run is kept here yet.\n")
         return
     shown = rows[:_SHOWN] if cut else rows
-    chosen = [c.strip() for c in columns.split(",") if c.strip()] or default_columns(shown)
-    left = print_rows(shown, chosen)
+    asked = [c.strip() for c in columns.split(",") if c.strip()]
+    left = print_rows(shown, asked or default_columns(shown))
+    left += [] if asked else beyond_default(shown)
     if len(rows) > len(shown):
         sys.stdout.write("... and more: --limit 0 shows all\n")
     if left:
-        sys.stdout.write(f"(no room for: {', '.join(left)}; a wider terminal or --columns shows them)\n")
+        named = ", ".join(left[:_NAMED]) + (f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "")
+        sys.stdout.write(f"(no room for {named}: --columns shows them)\n")
 
 
 def _print_groups(found: Runs, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from luxmeter.view.cli.zen import numbers, structure_text
 
 if TYPE_CHECKING:
     from luxmeter.model import SearchResult
+from luxmeter.view.options import run_option
 
 
 def register(app: typer.Typer) -> None:
@@ -43,9 +44,7 @@ def register(app: typer.Typer) -> None:
         resume: str = typer.Option(
             "", help="Go on with a search: a run, RUN/search, or the file of its state."
         ),
-        into: str = typer.Option(
-            "", "--into", metavar="RUN", help="Put it into this run: RUN/search, no run of its own."
-        ),
+        into: str = run_option("--into", help="Put it into this run: RUN/search, no run of its own."),
         top: int = typer.Option(5, help="Candidates shown."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
@@ -87,6 +86,8 @@ def register(app: typer.Typer) -> None:
                     ),
                 )
         show_search(result, top=top, as_json=as_json)
+        if result.interrupted:
+            raise typer.Exit(130)  # as a program that Ctrl-C ended
 
 
 _GOES_ON_WITH = ("start", "resume", "generations", "into", "top", "as_json")

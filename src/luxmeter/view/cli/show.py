@@ -30,6 +30,9 @@ def register(app: typer.Typer) -> None:
             help="A run (id, name, tag, latest~1, path), what it holds (RUN/trace, RUN/bench~1, RUN/model), a trace or a file.",
         ),
         log: bool = typer.Option(False, "--log", help="What the program printed, and nothing else."),
+        error: bool = typer.Option(
+            False, "--error", help="The whole traceback of one that failed, and nothing else."
+        ),
         system: bool = typer.Option(False, "--system", help="The machine's metrics too."),
         ranks: bool = typer.Option(False, "--ranks", help="What other ranks than 0 logged too."),
         stragglers: bool = typer.Option(
@@ -74,16 +77,16 @@ def register(app: typer.Typer) -> None:
             else:
                 _show_trace(path, as_json, rank, by, source=source, steps="" if steps else None)
         elif found.run is None:
-            if log or system or ranks:
-                asked = "--log" if log else "--system" if system else "--ranks"
+            if log or error or system or ranks:
+                asked = "--log" if log else "--error" if error else "--system" if system else "--ranks"
                 raise UsageError(
                     "show-run-only",
                     f"{what} is no run, and {asked} shows something of a run.",
                     "Leave it out, or name the run.",
                 )
             _SHOW[found.kind](found.path, as_json)
-        elif log:
-            text = found.run.log_text
+        elif log or error:
+            text = found.run.log_text if log else found.run.error
             sys.stdout.write(plain(text) if sys.stdout.isatty() else text)
         elif as_json:
             print_json(found.run.record())

@@ -13,7 +13,7 @@ import typer
 from luxmeter.options import given_to
 from luxmeter.render import one_line, print_json
 from luxmeter.train import JobOptions, SweepOptions, WorkerOptions
-from luxmeter.view.cli.queue import WorkerLine, counted, interruptible, opened
+from luxmeter.view.cli.queue import PROGRAM, WorkerLine, counted, never_begun, opened, working
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ def register(app: typer.Typer) -> None:
     )
     @takes((SweepOptions, JobOptions, WorkerOptions))
     def sweep(
-        program: Path = typer.Argument(
-            metavar="script.py|config.py", help="A script, or a config of luxmeter train."
-        ),
+        program: Path = PROGRAM,
         arguments: list[str] | None = typer.Argument(
             None, metavar="[args]...", help="What all trials share; of a config: key=value."
         ),
@@ -43,23 +41,21 @@ def register(app: typer.Typer) -> None:
         Options that are none of the sweep's are the program's, and so is all behind --.
         Ctrl-C takes no more, waits for those that run and leaves the rest in the queue; luxmeter queue work goes on.
         """
-        from luxmeter.train import Sweep, Worker, engine_named, job_options, sweep_options, worker_options
+        from luxmeter.train import Sweep
 
-        options = sweep_options(given_to(SweepOptions, given))
-        jobs = job_options(given_to(JobOptions, given))
-        work = worker_options(given_to(WorkerOptions, given))
+        options = SweepOptions(**given_to(SweepOptions, given))
+        jobs = JobOptions(**given_to(JobOptions, given))
+        work, line = WorkerOptions(**given_to(WorkerOptions, given)), WorkerLine()
         with opened(create=True) as queue:
-            engine = engine_named(work.on)
-            try:
-                made = Sweep(queue, program, arguments or [], options, jobs)
-                line = WorkerLine()
-                worker = Worker(queue, engine, slots=work.slots, group=made.name, told=line.told)
-                with interruptible(worker, line.say), _live(made, line) as shown:
-                    made.run(worker, shown=shown)
-            finally:
-                engine.close()
+            made = Sweep(queue, program, arguments or [], options, jobs)
+            with working(queue, work, line, made.name) as worker, _live(made, line) as shown:
+                made.run(worker, shown=shown)
+            for text in never_begun(worker):
+                line.say(text)
             _show(made, as_json)
-        if any(trial.state not in ("done", "queued") and not _pruned(trial) for trial in made.trials):
+        if worker.never or any(
+            trial.state not in ("done", "queued") and not _pruned(trial) for trial in made.trials
+        ):
             raise typer.Exit(1)
 
 

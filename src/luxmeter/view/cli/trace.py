@@ -13,7 +13,7 @@ from luxmeter.calls import check_trace_output
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.options import declared
 from luxmeter.torch_extra import has_torch, needs_torch
-from luxmeter.view.options import takes
+from luxmeter.view.options import run_option, takes
 from luxmeter.view.script import become, checked_program, program_name
 from luxmeter.view.startup import Request, environment, make_request, starts_by_itself
 
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
         show_env: bool = typer.Option(
             False, "--env", help="Print the variables that trace any program started with them."
         ),
-        saved: str = typer.Option("", "--from", metavar="TRACE", help="Show or convert a trace that exists."),
+        saved: str = run_option("--from", metavar="TRACE", help="Show or convert a trace that exists."),
         window: str = typer.Option(
             "", "--window", help="With --from: only calls that begin in these seconds, such as 1.5:2.0."
         ),

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.view.completion import complete_run
 from luxmeter.view.script import interpreter_flags
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def register(app: typer.Typer) -> None:
             "",
             "--resume",
             metavar="[=RUN]",
+            autocompletion=complete_run,
             help="Go on from the latest checkpoint of the last run of this name, of RUN, or from a file.",
         ),
         debug: bool = typer.Option(
@@ -92,7 +94,6 @@ def register(app: typer.Typer) -> None:
             load_plugins,
             project_of,
             train_config,
-            users_frames,
         )
 
         project = project_of(config)
@@ -117,6 +118,8 @@ def register(app: typer.Typer) -> None:
                 raise dist.end_failed(error, "luxmeter: the debugger was left\n") from None
             except Exception as error:  # noqa: BLE001 - of the user's code
                 if not debug:
+                    from luxmeter.frames import users_frames
+
                     error = error.with_traceback(users_frames(error.__traceback__, ""))
                 raise dist.end_failed(error) from None
 

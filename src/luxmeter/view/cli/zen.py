@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from luxmeter.model import ZenScore
+from luxmeter.view.options import run_option
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +42,7 @@ def register(app: typer.Typer) -> None:
         ),
         classes: int | None = typer.Option(None, help="Count a classifier for this many classes."),
         se: bool = typer.Option(False, "--se", help="Build all residual blocks with squeeze and excitation."),
-        into: str = typer.Option("", "--into", metavar="RUN", help="Put the result into this run: RUN/zen."),
+        into: str = run_option("--into", help="Put the result into this run: RUN/zen."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """The Zen score of a network without training (or another cheap score), with its size and multiply-adds."""

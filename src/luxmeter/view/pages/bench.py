@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from luxmeter.errors import MissingExtraError, UsageError
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.operators import BenchResult, Series, series_of, speedups_of
 from luxmeter.render import Chart, Html, Line, charts_html, element, joined, table_html
 
@@ -49,7 +49,7 @@ def benchmark_picture(result: BenchResult, path: str | Path, *, kind: str = "") 
     # No date inside: the same benchmark gives the same file.
     figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=144, bbox_inches="tight",
                    metadata={"Date": None} if path.suffix.lower() == ".svg" else None)  # fmt: skip
-    write_file(path, buffer.getvalue())
+    write_named(path, buffer.getvalue())
     return path
 
 

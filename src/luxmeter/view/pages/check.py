@@ -28,13 +28,13 @@ def check_html(result: CheckResult) -> Html:
     """Errors, their scripts, all cases, what was excused: as parts of a page."""
     errors = result.errors
     wrong = [
-        [row.name, row.dtype, row.device, row.backend, row.status, e.round, e.sample, e.seed, e.signature, e.shrunk, e.part,
-         e.error, e.allowed, e.reason]
+        [row.name, row.status, row.dtype, row.device, row.backend, e.part, e.error, e.allowed, e.reason, e.shrunk, e.signature,
+         e.round, e.sample, e.seed]
         for row, e in errors
     ]  # fmt: skip
     cases = [
-        [r.name, r.dtype, r.device, r.backend, r.status, r.rounds, r.samples, r.failed, round(r.worst, 4),
-         None if r.time_us is None else round(r.time_us, 2), r.elements, r.largest, r.reason]
+        [r.name, r.status, r.dtype, r.device, r.backend, r.failed, r.samples, r.rounds, round(r.worst, 4), r.reason,
+         None if r.time_us is None else round(r.time_us, 2), r.elements, r.largest]
         for r in result.rows
     ]  # fmt: skip
     scripts = [
@@ -46,12 +46,12 @@ def check_html(result: CheckResult) -> Html:
         for row, e in errors[:_MOST_SCRIPTS]
         if e.script or e.traceback
     ]
-    heads = ["case", "dtype", "device", "backend", "status"]
+    heads = ["case", "status", "dtype", "device", "backend"]
     return joined(
         (
-            _card("Errors", [*heads, "round", "sample", "seed", "given", "smallest", "part", "error", "allowed", "reason"], wrong),
+            _card("Errors", [*heads, "part", "error", "allowed", "reason", "smallest", "given", "round", "sample", "seed"], wrong),
             card("Scripts that show them", *scripts) if scripts else None,
-            _card("Cases", [*heads, "rounds", "samples", "wrong", "worst / allowed", "us", "elements", "given most", "reason"], cases),
+            _card("Cases", [*heads, "wrong", "samples", "rounds", "worst / allowed", "reason", "us", "elements", "given most"], cases),
             _card("Excused", ["samples", "reason"], [[n, why] for why, n in result.excused().items()]),
         )
     )  # fmt: skip

@@ -19,6 +19,7 @@ from luxmeter.render import (
     card,
     element,
     joined,
+    pairs,
     table_html,
     tabs,
     tree_html,
@@ -38,33 +39,51 @@ _NAMED = (
 
 def model_page(cost: ModelCost, path: str | Path | None, *, depth: int | None = None) -> str:
     """The page, also written to `path`; the tree is open down to `depth`."""
-    head, *lines = summary_lines(cost)
-    body = model_html(cost, depth=depth)
-    return written(page(cost.name, body, facts=[head, *lines]), path)
+    return written(page(cost.name, model_html(cost, depth=depth)), path)
 
 
 def models_page(costs: Sequence[ModelCost], path: str | Path | None = None) -> str:
     """Several models on one page: their numbers side by side, then each by itself."""
     title = " and ".join(cost.name for cost in costs) if len(costs) == 2 else f"{len(costs)} models"
-    side_by_side = card("Side by side", models_html(compare_models(costs)))
     names = [cost.name if [c.name for c in costs].count(cost.name) == 1 else f"{cost.name} ({i + 1})" for i, cost in enumerate(costs)]  # fmt: skip
+    maps = [card(name, treemap_of(cost)) for name, cost in zip(names, costs, strict=True)]
     each = tabs({name: model_html(cost) for name, cost in zip(names, costs, strict=True)})
-    return written(page(title, side_by_side, each), path)
+    body = (
+        card("Side by side", models_html(compare_models(costs))),
+        element("div", *maps, class_="lux-two"),
+        element("h2", "Each by itself"),
+        each,
+    )
+    return written(page(title, *body), path)
 
 
 def models_html(together: ModelComparison) -> Html:
     """One line a quantity, each with its ratio to the first model's."""
+    first, *others = together.names
+    columns = [Column(""), Column(first, NUMBER)]
+    for name in others:
+        columns += [Column(name, NUMBER), Column(f"/ {first}", NUMBER, form=".2f", missing="")]
     rows = []
     for line in together.lines:
-        ratios = ["" if r is None or i == 0 else f"  {r:.2f}x" for i, r in enumerate(line.ratios)]
-        rows.append([line.quantity, *(text + ratio for text, ratio in zip(line.texts, ratios, strict=True))])
-    return table_html(Table([Column(""), *map(Column, together.names)], rows))
+        pairs = zip(line.texts[1:], line.ratios[1:], strict=True)
+        rows.append([line.quantity, line.texts[0], *(cell for pair in pairs for cell in pair)])
+    return table_html(Table(columns, rows))
 
 
 def model_html(cost: ModelCost, *, depth: int | None = None) -> Html:
-    """The treemap, the tree, operators and warnings: as parts of a page."""
+    """Its numbers, the treemap, the tree, operators and warnings: as parts of a page."""
+    head, *lines = summary_lines(cost)
+    numbers: dict[str, list[str]] = {}
+    for line in lines:
+        subject, _, rest = line.strip().partition(" ")
+        numbers.setdefault(subject, []).append(rest.strip())
     return joined(
         (
+            card(
+                "In numbers",
+                pairs({subject: "; ".join(said) for subject, said in numbers.items()}),
+                quiet=head,
+            ),
             *(element("p", line, class_="lux-warn") for line in warning_lines(cost)),
             card("What it is made of", treemap_of(cost)),
             card("Modules", _tree(cost, 2 if depth is None else depth)),
@@ -108,13 +127,13 @@ def _tree(cost: ModelCost, open_to: int) -> Html:
     columns = [
         Column("module"), Column("kind"), Column("calls", NUMBER), Column("parameters", AMOUNT), Column("MACs", AMOUNT), Column("FLOPs", AMOUNT),
         Column("of all", SHARE, bar=True), Column("backward", AMOUNT), Column("activations", BYTES), *([Column("time", DURATION)] if timed else []),
-        Column("output"), Column("note"),
+        Column("output"), Column("note", hidden="empty"),
     ]  # fmt: skip
     rows = [
         [
             row.name.rpartition(".")[2] or cost.name, row.kind, row.calls, row.params, row.macs, row.flops,
             row.flops / cost.flops if cost.flops else None, row.backward_flops, row.activation_bytes, *([row.time_ns] if timed else []),
-            " ".join("x".join(map(str, s)) for s in row.output_shapes[:2]), row.note,
+            " ".join("x".join(map(str, s)) for s in row.output_shapes[:2]), row.note or None,
         ]
         for row in cost.modules
     ]  # fmt: skip

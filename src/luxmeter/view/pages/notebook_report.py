@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.errors import MissingExtraError, UsageError
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.render import one_line
 from luxmeter.store import Run
 
@@ -25,7 +25,7 @@ def notebook_report(run: Run, path: str | Path) -> Path:
         make = nbformat.v4.new_markdown_cell if kind == "text" else nbformat.v4.new_code_cell
         notebook.cells.append(make(text, id=f"luxmeter-{number}"))
     _execute(notebook, target.parent)
-    write_file(target, nbformat.writes(notebook).encode())
+    write_named(target, nbformat.writes(notebook).encode())
     return target
 
 

@@ -20,12 +20,13 @@ from luxmeter.experiment import (
     axes_of,
     curves_of,
     curves_of_tensorboard,
+    in_range,
     line_of,
     members_of,
     names_of,
 )
-from luxmeter.files import write_file
-from luxmeter.render import Chart, Parallel, card, charts_html, parallel_html, save_figure, thinned
+from luxmeter.files import write_named
+from luxmeter.render import Chart, Line, Parallel, card, charts_html, parallel_html, save_figure, thinned
 from luxmeter.view.web import page
 
 BANDS = {"ci": "band: 95 % interval of the mean (t)", "std": "band: ± standard deviation", "range": "band: lowest to highest"}  # fmt: skip
@@ -57,7 +58,7 @@ class Plot:
                 "plot-folder", f"There is no folder {target.absolute().parent}.", "Make it first."
             )
         if target.suffix.lower() == ".html":
-            write_file(target, self.to_html().encode())
+            write_named(target, self.to_html().encode())
         else:
             save_figure(self.charts, target, parallel=self.parallel, title=self.title, dark=dark, dpi=dpi)
         return target
@@ -69,10 +70,34 @@ class Plot:
             parts.append(card(self.parallel.title, parallel_html(self.parallel)))
         return page(self.title, *parts, facts=self.facts)
 
+    def record(self) -> dict[str, Any]:
+        """The points of every curve, as plain values: for curves of one metric, or each run across its axes."""
+        if self.parallel is not None:
+            axes = [{"name": axis.name, "values": list(axis.values)} for axis in self.parallel.axes]
+            return {"title": self.title, "runs": list(self.parallel.names), "axes": axes}
+        return {
+            "title": self.title,
+            "charts": [
+                {
+                    "metric": c.title,
+                    "x": c.x_label,
+                    "band": c.note,
+                    "lines": [_line(line) for line in c.lines],
+                }
+                for c in self.charts
+            ],
+        }
+
     def _repr_html_(self) -> str:
         """In a notebook: in a frame of its own, so that styles do not mix."""
         height = 420 * (1 + (len(self.charts) - 1) // 2) + (440 if self.parallel else 0)
         return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:{height}px;border:0"></iframe>'
+
+
+def _line(line: Line) -> dict[str, Any]:
+    parts = {part: getattr(line, part) for part in ("x", "y", "raw", "low", "high")}
+    found = {part: values.tolist() for part, values in parts.items() if values is not None}
+    return {"name": line.name, "n": line.n, **found}
 
 
 def plot(
@@ -128,7 +153,9 @@ def draw(
     charts = []
     for key, lines in sets.items():
         drawn = [
-            line_of(name, series, smoothing=smoothing, band=band, x=x) for name, series in lines if series
+            in_range(key, line_of(name, series, smoothing=smoothing, band=band, x=x))
+            for name, series in lines
+            if series
         ]
         note = BANDS.get(band, "") if any(line.low is not None for line in drawn) else ""
         charts.append(Chart(key, X_LABELS[x], [thinned(line) for line in drawn], log_y=log_y, note=note))

@@ -20,7 +20,7 @@ from luxmeter.experiment import (
     whole_tree,
 )
 from luxmeter.experiment import runs as find_runs
-from luxmeter.files import write_file
+from luxmeter.files import write_named
 from luxmeter.render import (
     NUMBER,
     SHARE,
@@ -30,6 +30,7 @@ from luxmeter.render import (
     Table,
     card,
     charts_html,
+    contents,
     element,
     joined,
     long_span,
@@ -55,11 +56,12 @@ from luxmeter.view.web import page
 
 _MOST_CALLS = 400  # in a table of the report
 _MOST_LOG_LINES = 400
-_MOST_CHARTS = 24
+_MOST_CHARTS, _MOST_SHARED = 24, 4
 _MOST_CODE = 200_000  # letters of code
 _MOST_DIFF_LINES = 600
 _CURVE = 24
 FORMATS = (".html", ".md")
+STATE_CLASSES = {"finished": "lux-good", "running": "lux-wait", "failed": "lux-bad", "lost": "lux-bad", "damaged": "lux-bad"}  # fmt: skip
 
 
 def write_report(runs: Sequence[Run], path: Path, *, against: Run | None = None) -> Path:
@@ -67,45 +69,54 @@ def write_report(runs: Sequence[Run], path: Path, *, against: Run | None = None)
     if path.suffix.lower() not in FORMATS:
         raise UsageError("report-format", f"{path} is neither .html nor .md.", "Choose one of these endings.")
     make = report_markdown if path.suffix.lower() == ".md" else report_page
-    write_file(path, make(runs, against=against).encode())
+    write_named(path, make(runs, against=against).encode())
     return path
 
 
-def report_page(runs: Sequence[Run], *, against: Run | None = None) -> str:
-    """One run whole, or several side by side and each by itself. `against`: what a single run is compared with."""
+def report_page(runs: Sequence[Run], *, against: Run | None = None, said: str = "", error: str = "") -> str:
+    """One run whole, or several side by side and each by itself. `against`: what a single run is compared with.
+
+    `said`, `error`: of a single run that is about to end, how it does.
+    """
     if len(runs) == 1:
         run = runs[0]
-        return page(f"{one_line(run.name)} ({run.id})", run_html(run, against=against), facts=_facts(run))
+        head = element("pre", plain(error), class_="lux-log lux-error") if error else None
+        body = joined([head, run_html(run, against=against)])
+        return page(f"{one_line(run.name)} ({run.id})", body, facts=[said] if said else _facts(run))
     names = [f"{one_line(run.name)} {run.id}" for run in runs]
     parts = [
         card("Runs", runs_html(runs)),
         curves_html(runs),
         *([compared_html(runs[0], runs[1])] if len(runs) == 2 else []),
         repeats_html(runs),
-        tabs({name: run_html(run, curves=False) for name, run in zip(names, runs, strict=True)}),
+        tabs({name: run_html(run, alone=False) for name, run in zip(names, runs, strict=True)}),
     ]
     return page(f"{len(runs)} runs", *(part for part in parts if part), facts=[", ".join(names)])
 
 
-def run_html(run: Run, *, against: Run | None = None, curves: bool = True) -> Html:
-    """Everything that a run holds, as parts of a page. What cannot be read says so, and the rest is there."""
+def run_html(run: Run, *, against: Run | None = None, alone: bool = True) -> Html:
+    """Everything that a run holds, as parts of a page. What cannot be read says so, and the rest is there.
+
+    `alone`: the page is of this run only, so it has its curves, comparison and repeats, and a list of what is on it.
+    """
     other = against if against is not None else _run_before(run)
     makers: list[tuple[str, Callable[[], str | None]]] = [
         ("Summary", lambda: summary_html(run)),
-        ("Curves", lambda: curves_html([run]) if curves else None),
+        ("Curves", lambda: curves_html([run]) if alone else None),
         ("Calls", lambda: trace_part(run)),
         ("Operators measured", lambda: card("Operators measured", bench_html(run.bench)) if run.bench else None),
         ("Model", lambda: model_part(run)),
         ("Check", lambda: check_html(run.check) if run.check else None),
-        ("Compared", lambda: compared_html(other, run) if other is not None else None),
-        ("Repeats", lambda: repeats_html(siblings(run)) if curves else None),
+        ("Compared", lambda: compared_html(other, run, curves=True) if other is not None and alone else None),
+        ("Repeats", lambda: repeats_html(siblings(run)) if alone else None),
         ("Code", lambda: code_html(run)),
         ("Output", lambda: output_html(run)),
     ]  # fmt: skip
-    made = []
+    made: list[str] = []
+    titles: dict[str, str] = {}
     for name, make in makers:
         try:
-            made.append(make())
+            part = make()
         except (
             LuxmeterError,
             OSError,
@@ -113,10 +124,12 @@ def run_html(run: Run, *, against: Run | None = None, curves: bool = True) -> Ht
             KeyError,
             TypeError,
         ) as error:  # a damaged run is shown as far as it goes
-            made.append(
-                card(name, element("p", f"This cannot be read: {plain(str(error))}", class_="lux-error"))
-            )
-    return joined(made)
+            part = card(name, element("p", f"This cannot be read: {error}", class_="lux-error"))
+        if part is not None:
+            id_ = name.lower().replace(" ", "-")
+            titles[id_] = name
+            made.append(element("div", part, id_=id_ if alone else None))
+    return joined([contents(titles), *made] if alone else made)
 
 
 def _facts(run: Run) -> list[str]:
@@ -130,7 +143,7 @@ def summary_html(run: Run) -> Html:
     """How it was made, parameters, metrics, environment."""
     head = pairs(
         {
-            "state": run.state,
+            "state": element("span", run.state, class_=STATE_CLASSES.get(run.state, "lux-quiet")),
             "began": when_text(run.created_ns),
             "took": long_span(run.duration),
             "command": command_text(run),
@@ -144,11 +157,9 @@ def summary_html(run: Run) -> Html:
     error = element("pre", plain(run.error).strip(), class_="lux-log lux-error") if run.error else None
     params = flatten(dict(run.params))
     shown = [[key, value_text(value)] for key, value in params.items()]
-    packages = run.environment.get("packages")
-    about = sorted(packages.items()) if isinstance(packages, dict) else []
     return joined(
         (
-            card("Summary", head, error),
+            card("Summary", error, head),
             element(
                 "div",
                 card("Parameters", table_html(Table([Column("parameter"), Column("value")], shown)))
@@ -157,20 +168,21 @@ def summary_html(run: Run) -> Html:
                 card("Metrics", table_html(_metrics(run))) if run.metrics else None,
                 class_="lux-two",
             ),
-            card(
-                "Environment",
-                element(
-                    "details",
-                    element("summary", f"{len(about)} packages"),
-                    table_html(
-                        Table([Column("package"), Column("version")], [[n, str(v)] for n, v in about])
-                    ),
-                ),
-            )
-            if about
-            else None,
+            _environment(run),
         )
     )
+
+
+def _environment(run: Run) -> Html | None:
+    """Machine, packages, variables: each folded."""
+    parts = []
+    for name, said in run.environment.items():
+        values = flatten(said) if isinstance(said, dict) else {}
+        rows = [[key, value_text(value)] for key, value in sorted(values.items())]
+        if rows:
+            table = table_html(Table([Column(name), Column("value")], rows))
+            parts.append(element("details", element("summary", f"{name} ({len(rows)})"), table))
+    return card("Environment", *parts) if parts else None
 
 
 def _metrics(run: Run, *, curve: bool = False) -> Table:
@@ -195,10 +207,7 @@ def curves_html(runs: Sequence[Run]) -> Html | None:
     """A chart a metric; of one run its points find their line by the metric's name."""
     if not any(not key.startswith(records.SYSTEM) for run in runs for key in run.metrics):
         return None
-    charts = [
-        Chart(key, "step", [thinned(line_of(name, series, smoothing=0.0, band="none", x="step")) for name, series in lines if series])
-        for key, lines in curves_of(runs).items()
-    ]  # fmt: skip
+    charts = _charts(runs)
     left = len(charts) - _MOST_CHARTS
     more = element("p", f"{left} more metrics are in the run", class_="lux-quiet") if left > 0 else None
     return element(
@@ -208,6 +217,15 @@ def curves_html(runs: Sequence[Run]) -> Html | None:
         more,
         aria_label="Curves",
     )
+
+
+def _charts(runs: Sequence[Run], metrics: Sequence[str] = ()) -> list[Chart]:
+    charts = []
+    for key, lines in curves_of(runs, metrics).items():
+        named = [(name if len(runs) > 1 else key, series) for name, series in lines if series]
+        drawn = [thinned(line_of(name, series, smoothing=0.0, band="none", x="step")) for name, series in named]  # fmt: skip
+        charts.append(Chart(key, "step", drawn))
+    return charts
 
 
 def trace_part(run: Run) -> Html | None:
@@ -224,12 +242,11 @@ def model_part(run: Run) -> Html | None:
     cost = run.model
     if cost is None:
         return None
-    facts = element("ul", *(element("li", line) for line in summary_lines(cost)), class_="lux-facts")
-    return joined((element("h2", f"What {cost.name} costs"), facts, model_html(cost)))
+    return joined((element("h2", f"What {cost.name} costs"), model_html(cost)))
 
 
-def compared_html(a: Run, b: Run) -> Html:
-    """What changed from A to B, and what it did."""
+def compared_html(a: Run, b: Run, *, curves: bool = False) -> Html:
+    """What changed from A to B, and what it did; with `curves`, both runs' in one chart a metric."""
     diff, why = diff_runs(a, b)
     parts: list[str | None] = [
         element("p", f"A is {one_line(a.name)} {a.id}, B is {one_line(b.name)} {b.id}", class_="lux-quiet"),
@@ -249,6 +266,9 @@ def compared_html(a: Run, b: Run) -> Html:
     if metrics:
         columns = [Column("metric"), Column("A", NUMBER), Column("B", NUMBER), Column("difference", NUMBER), Column("relative", SHARE, form="+.1%")]  # fmt: skip
         parts += [element("h3", "Metrics"), table_html(Table(columns, metrics))]
+    if curves and metrics:
+        shared = [m.key for m in diff.metrics if m.a is not None and m.b is not None and not m.key.startswith(records.SYSTEM)]  # fmt: skip
+        parts.append(charts_html(_charts([a, b], shared[:_MOST_SHARED]), controls=False))
     parts.append(code_changes_html(diff))
     return card("Compared with another run", *parts)
 
@@ -333,7 +353,11 @@ def code_html(run: Run) -> Html | None:
         made.append(
             element("details", element("summary", name), element("pre", plain(text), class_="lux-code"))
         )
-    return card("Code", *made, quiet=f"{len(ran)} files that ran") if made else None
+    return (
+        card("Code", *made, quiet=f"{len(ran)} files that ran" if len(ran) > 1 else "the file that ran")
+        if made
+        else None
+    )
 
 
 def output_html(run: Run) -> Html | None:

@@ -9,6 +9,7 @@ import numpy as np
 from luxmeter.calls import (
     KINDS,
     OUTSIDE,
+    SECTION,
     CallTable,
     CallTree,
     Step,
@@ -41,9 +42,7 @@ from luxmeter.view.web import page
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
 MOST_ROWS = 2000
-TABLES = {"API": "api", "Signature": "signature", "Module": "module"}
 _INDENT = re.compile("^ +")
-LINES = {"Line": "line", "Function": "function"}  # of traces that know them
 MOST_FILES = 30
 MOST_STEPS = 200
 
@@ -76,7 +75,7 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
             None if totals else split_html(result),
             None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
             None if totals else steps_html(result),
-            card("Calls", tables_html(result, most_rows=most_rows)),
+            card("Hottest calls", tables_html(result, most_rows=most_rows)),
             source_html(result),
             None if totals else _timeline_card(result, window or Window()),
         )
@@ -97,9 +96,21 @@ def split_html(result: TraceResult) -> Html | None:
 
 
 def tables_html(result: TraceResult, *, most_rows: int = MOST_ROWS) -> Html:
-    """The calls by API, by signature, by module."""
-    chosen = TABLES | (LINES if _knows_lines(result) else {})
-    return tabs({name: table_of_calls(name, result.table(by), most_rows) for name, by in chosen.items()})
+    """The calls by API, signature, module, section, line, function; by thread and rank where there are several."""
+    recording = result.recording
+    asked = {
+        "API": True,
+        "Signature": True,
+        "Module": any(words.path for words in recording.callables),
+        "Section": any(words.kind == SECTION for words in recording.callables),
+        "Line": _knows_lines(result),
+        "Function": _knows_lines(result),
+        "Thread": sum(len(process.threads) for process in recording.processes) > 1,
+        "Rank": len({process.rank for process in recording.processes}) > 1,
+    }
+    tables = {name: result.table(name.lower()) for name, is_asked in asked.items() if is_asked}
+    made = {name: table_of_calls(name, table, most_rows) for name, table in tables.items() if table.rows}
+    return tabs(made) if made else element("p", "no call was recorded", class_="lux-quiet")
 
 
 def _knows_lines(result: TraceResult) -> bool:
@@ -140,8 +151,6 @@ def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> H
         for r in rows
     ]  # fmt: skip
     left_out = len(table) - len(rows)
-    if not rows:
-        return element("p", f"no call has a {name.lower()}", class_="lux-quiet")
     notes = [f"{left_out:,} more are in the trace"] if left_out else []
     return table_html(Table(columns, cells, notes=notes), names=[r.name for r in rows])
 
@@ -224,4 +233,4 @@ def timeline_of(result: TraceResult, window: Window, step: Step | None = None) -
             Bar(words.shown, words.path or (str(signature) if signature else ""), int(events["start_ns"][k]) - zero,
                 int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]), kind_of(words.name, words.path))
         )  # fmt: skip
-    return Timeline(what, lanes, kinds=KINDS, left_out=left_out)
+    return Timeline(what, lanes, kinds=KINDS, left_out=left_out, ground=OUTSIDE)

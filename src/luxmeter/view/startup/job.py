@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -27,8 +27,6 @@ from luxmeter.errors import LuxmeterError
 from luxmeter.ranks import Rank
 from luxmeter.store import Lab
 from luxmeter.view.startup import PARENT, Request, life
-
-RUNS = "runs.json"  # in the trace's folder until all ranks have ended: the runs of rank 0
 
 
 @contextlib.contextmanager
@@ -57,20 +55,10 @@ def traced_job(request: Request, processes: int) -> Iterator[Mapping[str, str]]:
         _end(made, request, files)
 
 
-def note_runs(folder: Path, runs: Callable[[], list[Path]]) -> Callable[[], None]:
-    """In rank 0, at its very end: which runs it has made."""
-
-    def note() -> None:
-        with contextlib.suppress(OSError):
-            (folder / RUNS).write_text(json.dumps([str(one) for one in runs()]), encoding="utf-8")
-
-    return note
-
-
 def _end(folder: Path, request: Request, files: list[Path]) -> None:
     try:
-        runs = json.loads((folder / RUNS).read_text(encoding="utf-8"))
-        (folder / RUNS).unlink()
+        runs = json.loads((folder / life.RUNS).read_text(encoding="utf-8"))
+        (folder / life.RUNS).unlink()
     except (OSError, ValueError):
         runs = []  # rank 0 was killed
     try:

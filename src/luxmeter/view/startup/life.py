@@ -32,8 +32,9 @@ from luxmeter.ranks import Rank
 from luxmeter.render import terminal_width
 from luxmeter.store import Lab, active_folder, layout, runs_begun_here
 from luxmeter.view.script import end_as_interrupted
-from luxmeter.view.startup import PARENT, Request, exit_code, job, not_traced
+from luxmeter.view.startup import PARENT, Request, exit_code, not_traced
 
+RUNS = "runs.json"  # in the folder of a trace of several ranks until all have ended: the runs of rank 0
 _FOR_RANK_0_S = 30.0  # until its run is there: it is started when the others are
 _FOR_OTHERS_S = 10.0  # until their part of the trace is written, when rank 0 has ended
 
@@ -70,8 +71,18 @@ def join(parent: str) -> bool:
     if joined is not None and told.get("job"):
         joined.gives_way = True  # to a trace that the program makes itself
         if token.rank == 0:
-            _at_last.append(job.note_runs(Path(token.folder), runs_begun_here))
+            _at_last.append(_noting_runs(Path(token.folder)))
     return True
+
+
+def _noting_runs(folder: Path) -> Callable[[], None]:
+    """In rank 0, at its very end: which runs it has made."""
+
+    def note() -> None:
+        with contextlib.suppress(OSError):
+            (folder / RUNS).write_text(json.dumps([str(one) for one in runs_begun_here()]), encoding="utf-8")
+
+    return note
 
 
 def begin(request: Request) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def job_table(jobs: Sequence[Job], *, now_ns: int) -> Table:
     """A row a job."""
     columns = [
-        Column("job"), Column("state"), Column("what", folds=20), Column("sweep", hidden="empty", goes=3),
+        Column("job"), Column("state", is_state=True), Column("what", folds=20), Column("sweep", hidden="empty", goes=3),
         Column("needs", goes=2, hidden="empty"), Column("prio", hidden="same", goes=1), Column("after", hidden="empty", goes=4),
         Column("tries", hidden="empty", goes=1), Column("run", goes=5, hidden="empty"), Column("for", goes=6),
         Column("why", hidden="empty", folds=20),
@@ -53,7 +53,7 @@ def trial_table(trials: Sequence[Trial], metric: str) -> Table:
     """A row a trial, as they come: the values that were chosen, and the mean of its runs."""
     names = list(dict.fromkeys(name for trial in trials for name in trial.point))
     columns = [
-        Column("trial", goes=1), *map(Column, names), Column("state"), Column("runs", NUMBER, hidden="same", goes=2),
+        Column("trial", goes=1), *map(Column, names), Column("state", is_state=True), Column("runs", NUMBER, hidden="same", goes=2),
         *([Column(metric, NUMBER)] if metric else []), Column("run", goes=3, hidden="empty"), Column("why", hidden="empty", folds=20),
     ]  # fmt: skip
     rows = [

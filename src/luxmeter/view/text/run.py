@@ -110,7 +110,7 @@ METRIC_COLUMNS = (
 
 def metrics_table(run: Run, *, room: int, system: bool = False, ranks: bool = False) -> Table:
     """Its metrics, each with its curve in `room` letters."""
-    metrics, others = run.metrics, run.ranks
+    metrics, others, sources = run.metrics, run.ranks, run.sources
     if ranks:
         for rank in others:
             metrics |= {f"{key}@rank{rank}": told for key, told in run.metrics_of(rank).items()}
@@ -120,15 +120,17 @@ def metrics_table(run: Run, *, room: int, system: bool = False, ranks: bool = Fa
         m = metrics[key]
         curve = sparkline(run.metric(key).values.tolist(), room)
         values = [value_text(m[k]) for k in ("last", "min", "max")]
-        rows.append([key, m["n"], m["last_step"], *values, curve])
+        told = [sources.get(key, "")] if sources else []
+        rows.append([key, m["n"], m["last_step"], *values, *told, curve])
     notes = []
     hidden = len(metrics) - len(shown)
     if hidden:
-        notes.append(f"and {hidden} of the machine: --system shows them")
+        notes.append(f"{hidden} more of the machine's load (CPU, memory): --system shows them")
     if others and not ranks:
         who = f"rank {others[0]}" if len(others) == 1 else f"{len(others)} other ranks"
-        notes.append(f"and what {who} logged: --ranks shows it")
-    return Table(METRIC_COLUMNS, rows, notes=notes)
+        notes.append(f"{who} logged too: --ranks shows it")
+    told_by = [Column("from")] if sources else []
+    return Table([*METRIC_COLUMNS[:-1], *told_by, METRIC_COLUMNS[-1]], rows, notes=notes)
 
 
 def _results(run: Run, out: IO[str]) -> None:

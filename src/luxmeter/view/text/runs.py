@@ -33,15 +33,36 @@ def value_text(value: Any) -> str:
 
 def default_columns(rows: Sequence[RunRow]) -> list[str]:
     """What tells these runs apart: parameters that vary (all, for a single one), their metrics, tags and note if any."""
-    params = [row.params for row in rows]
-    keys = list(dict.fromkeys(key for one in params for key in one))
-    told = [k for k in keys if len(rows) == 1 or len({_known(one, k) for one in params}) > 1]
-    metrics = dict.fromkeys(key for row in rows for key in row.metrics if not key.startswith(records.SYSTEM))
+    told, metrics = _told(rows)
     columns = ["id", "name", "state", "created", "duration"]
-    columns += [f"param.{key}" for key in told[:_PARAM_COLUMNS]]
-    columns += [f"metric.{key}" for key in list(metrics)[:_METRIC_COLUMNS]]
+    columns += [*told[:_PARAM_COLUMNS], *metrics[:_METRIC_COLUMNS]]
     columns += ["tag"] if any(row.tags for row in rows) else []
     return columns + (["note"] if any(row.note for row in rows) else [])
+
+
+def beyond_default(rows: Sequence[RunRow]) -> list[str]:
+    """The parameters and metrics that default_columns has no place for."""
+    told, metrics = _told(rows)
+    return [heading(parse_field(name)) for name in (*told[_PARAM_COLUMNS:], *metrics[_METRIC_COLUMNS:])]
+
+
+def _told(rows: Sequence[RunRow]) -> tuple[list[str], list[str]]:
+    """Parameters and metrics that may be columns, those that most runs have first."""
+    params = [row.params for row in rows]
+    keys = list(dict.fromkeys(key for one in params for key in one))
+    told = _commonest(
+        [k for k in keys if len(rows) == 1 or len({_known(one, k) for one in params}) > 1], params
+    )
+    logged = [row.metrics for row in rows]
+    metrics = _commonest(
+        dict.fromkeys(key for one in logged for key in one if not key.startswith(records.SYSTEM)), logged
+    )
+    return [f"param.{key}" for key in told], [f"metric.{key}" for key in metrics]
+
+
+def _commonest(keys: Iterable[str], among: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What most of the runs have comes first, of equals what they name first: a run of another kind moves nothing."""
+    return sorted(keys, key=lambda key: -sum(key in one for one in among))
 
 
 def row_cells(row: RunRow, fields: Iterable[Field]) -> list[Any]:
@@ -70,16 +91,16 @@ def rows_table(rows: Sequence[RunRow], columns: Sequence[str], *, most: int | No
     typed = [
         Column(
             heading(field), NUMBER if field.kind in ("metric", "duration") else TEXT, one_line=True,
-            most=most, goes=_GOES.get(field.kind, 0) - place / 1000,
+            most=most, goes=_GOES.get(field.kind, 0) - place / 1000, is_state=field.kind == "state",
         )
         for place, field in enumerate(fields)
     ]  # fmt: skip
     return Table(typed, [row_cells(row, fields) for row in rows])
 
 
-# What tells least goes first where the terminal is narrow; of one kind the last column.
+# What tells least goes first where the terminal is narrow; of one kind the last column. How it went and when always stays.
 _GOES = {
-    "note": 0, "created": 1, "duration": 2, "tag": 3, "param": 4, "state": 5, "metric": 6, "name": 7, "id": 9,
+    "note": 0, "tag": 3, "param": 4, "metric": 5, "duration": 6, "created": 7, "state": 8, "name": 8.5, "id": 9,
 }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
 // The app: links and forms change only the main part of the page, and a run that goes on sends what is new.
+// What is shown stands in the address, so that it can be shared and the back button works.
 
 import { make } from "./dom.js";
 import { enhance } from "./main.js";
@@ -9,11 +10,12 @@ let stream = null;
 let asked = 0;
 
 /**
- * Show another address; without history when the browser went there itself.
+ * Show another address. `remember`: as a new step of the history, else in place of the one at hand.
  * @param {string} address
  * @param {boolean} remember
+ * @param {number} [scroll] where to, in the page
  */
-async function go(address, remember) {
+async function go(address, remember, scroll) {
   const number = ++asked;
   main().setAttribute("aria-busy", "true");
   try {
@@ -28,27 +30,27 @@ async function go(address, remember) {
       location.href = address;
       return;
     }
-    if (remember) history.pushState(null, "", answer.url);
+    if (remember) {
+      history.replaceState({ scroll: scrollY }, "");
+      history.pushState(null, "", answer.url);
+    }
     main().replaceWith(found);
     document.title = `${found.dataset.title ?? ""} - luxmeter`;
-    if (remember) scrollTo(0, 0);
-    begin();
+    enhance(found);
+    follow();
+    if (scroll !== undefined) scrollTo(0, scroll);
+    else if (remember) scrollTo(0, 0);
   } catch (error) {
+    if (number !== asked) return;
     main().removeAttribute("aria-busy");
-    say(`The server does not answer: ${error instanceof Error ? error.message : error}`);
+    say(`The server does not answer: ${error instanceof Error ? error.message : error}. Is luxmeter ui still running?`);
   }
 }
 
-/** @param {string} text */
+/** A sentence above the page; none takes it away. @param {string} text */
 function say(text) {
   document.getElementById("said")?.remove();
-  main().prepend(make("p", { id: "said", class: "lux-error", role: "alert" }, text));
-}
-
-/** Make the main part alive. */
-function begin() {
-  enhance(document);
-  follow();
+  if (text) main().prepend(make("p", { id: "said", class: "lux-error", role: "alert" }, text));
 }
 
 /** One stream a page, closed while nobody looks. */
@@ -59,17 +61,21 @@ function follow() {
   if (box === null || document.hidden) return;
   const opened = new EventSource(box.dataset.live ?? "");
   stream = opened;
+  opened.onopen = () => say("");
+  opened.onerror = () => { if (stream === opened) say("The server does not answer: this page shows what it knew. It goes on when the server is back."); };
   opened.addEventListener("news", (event) => {
-    const news = JSON.parse(/** @type {MessageEvent} */ (event).data);
+    const { data, lastEventId } = /** @type {MessageEvent} */ (event), news = JSON.parse(data);
     const at = new URL(box.dataset.live ?? "", location.href);
-    at.searchParams.set("after", /** @type {MessageEvent} */ (event).lastEventId);
+    at.searchParams.set("after", lastEventId); // from there it goes on, when it was closed meanwhile
     box.dataset.live = at.pathname + at.search;
-    if (news.points) points(news.points);
     if (news.output) output(news.output);
+    const progress = document.getElementById("progress");
+    if (news.progress !== undefined && progress) progress.textContent = news.progress;
+    if (news.trouble !== undefined) say(news.trouble);
     if (news.state) {
       opened.close();
-      go(location.href, false);
-    }
+      go(location.href, false, scrollY);
+    } else if (news.points) points(box, news.points);
   });
   opened.addEventListener("gone", (event) => {
     opened.close();
@@ -77,17 +83,21 @@ function follow() {
   });
 }
 
-/** @param {Record<string, [number, number | null][]>} found */
-function points(found) {
-  const charts = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-lux="chart"]'));
-  const known = new Set([...charts].map((chart) => chart.dataset.key));
-  for (const chart of charts) chart.dispatchEvent(new CustomEvent("lux-points", { detail: found }));
-  if (Object.keys(found).some((key) => !known.has(key))) go(location.href, false); // a metric that is new
+/**
+ * New points to the charts that show them. A metric that was not there when the page was made makes it anew, once.
+ * @param {HTMLElement} box
+ * @param {Record<string, [number, number | null][]>} found
+ */
+function points(box, found) {
+  for (const chart of document.querySelectorAll('[data-lux="chart"]')) chart.dispatchEvent(new CustomEvent("lux-points", { detail: found }));
+  const known = new Set((box.dataset.known ?? "").split(" ").map(decodeURIComponent));
+  const isNew = Object.keys(found).some((key) => !known.has(key)), words = new URL(location.href).searchParams.get("metrics");
+  if (isNew && !words) go(location.href, false, scrollY);
 }
 
 /** @param {string} text */
 function output(text) {
-  const log = document.querySelector('[aria-label="Output"] pre');
+  const log = document.querySelector("pre[data-end]");
   if (!(log instanceof HTMLElement)) return;
   const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
   log.append(text);
@@ -99,7 +109,7 @@ function output(text) {
 document.addEventListener("click", (event) => {
   const link = event.target instanceof Element ? event.target.closest("a") : null;
   if (link === null || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
-  if (link.origin !== location.origin || link.pathname.includes("/files/") || link.hash !== "") return;
+  if (link.origin !== location.origin || link.hasAttribute("download") || /\/files\/|\/output\.txt$/.test(link.pathname) || link.hash !== "") return;
   event.preventDefault();
   go(link.href, true);
 });
@@ -112,6 +122,40 @@ document.addEventListener("submit", (event) => {
   at.search = new URLSearchParams(values).toString();
   go(at.href, true);
 });
-addEventListener("popstate", () => { go(location.href, false); });
+// A choice is made by choosing: its form needs no button.
+document.addEventListener("change", (event) => {
+  if (event.target instanceof HTMLSelectElement && event.target.form?.method === "get") event.target.form.requestSubmit();
+});
+// The part of a timeline that is looked at stands in the address.
+document.addEventListener("lux-window", (event) => {
+  const window = /** @type {CustomEvent} */ (event).detail, at = new URL(location.href);
+  for (const [i, name] of ["start", "end"].entries()) {
+    if (window === null) at.searchParams.delete(name);
+    else at.searchParams.set(name, String(window[i]));
+  }
+  history.replaceState(history.state, "", at);
+});
+// Of a curve that is looked at closer, more points are got.
+document.addEventListener("lux-look", async (event) => {
+  const chart = /** @type {HTMLElement} */ (event.target), to = /** @type {CustomEvent} */ (event).detail;
+  const source = /** @type {HTMLElement | null} */ (chart.closest("[data-points]"));
+  if (source === null || document.querySelector("[data-live]") !== null) return; // one that grows has its points from the stream
+  const at = new URL(source.dataset.points ?? "", location.href);
+  at.searchParams.set("metric", chart.dataset.key ?? "");
+  if (to !== null) ["start", "end"].forEach((name, i) => at.searchParams.set(name, String(to[i])));
+  try {
+    const answer = await fetch(at);
+    if (answer.ok) chart.dispatchEvent(new CustomEvent("lux-part", { detail: await answer.json() }));
+  } catch {
+    say("The server does not answer: the curve is as it was. Is luxmeter ui still running?");
+  }
+});
+addEventListener("popstate", (event) => { go(location.href, false, event.state?.scroll ?? 0); });
 document.addEventListener("visibilitychange", follow);
+addEventListener("pagehide", () => {
+  stream?.close();
+  history.replaceState({ scroll: scrollY }, "");
+});
+history.scrollRestoration = "manual";
+if (history.state?.scroll) scrollTo(0, history.state.scroll);
 follow();

@@ -1,7 +1,7 @@
 // Charts: curves over steps with bands, smoothing, zoom by dragging, and new points while a training runs.
 
 import { dataOf, draw, make, onWidth } from "./dom.js";
-import { number, scale, ticks } from "./format.js";
+import { mark, number, scale, ticks } from "./format.js";
 
 /** @typedef {{ name: string, key?: string, n: number, x: number[], y: (number | null)[], raw?: (number | null)[] | null, low?: (number | null)[] | null, high?: (number | null)[] | null }} Line */
 /** @typedef {{ title: string, x: string, y?: string, logX: boolean, logY: boolean, note: string, lines: Line[], marks?: boolean, smoothing?: number }} Chart */
@@ -70,7 +70,7 @@ function pathOf(xs, ys, px, py, usable) {
 }
 
 /** @type {Set<{ smoothing: (weight: number) => void, log: (on: boolean) => void }>} */
-const drawnCharts = new Set();
+const drawnCharts = new Set(); // those of pages that are gone among them: a box that is in no page is passed over
 
 /** @param {HTMLElement} box */
 export function chart(box) {
@@ -145,15 +145,16 @@ export function chart(box) {
     const py = scale(y0, y1, HEIGHT - BOTTOM, TOP, logY), across = px.at;
     const all = document.createDocumentFragment(), clip = `lux-clip-${[...document.querySelectorAll(".lux-svg")].indexOf(svg)}`;
     const frame = draw("clipPath", { id: clip });
-    frame.append(draw("rect", { x: LEFT, y: 0, width: width - LEFT - RIGHT + 1, height: HEIGHT - BOTTOM + 1 }));
+    frame.append(draw("rect", { x: LEFT - 4, y: 0, width: width - LEFT - RIGHT + 8, height: HEIGHT - BOTTOM + 4 })); // a dot at an edge is whole
     all.append(frame);
     for (const v of ticks(y0, y1, logY)) {
       all.append(draw("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: py.at(v), y2: py.at(v) }));
-      all.append(draw("text", { x: LEFT - 6, y: py.at(v) + 4, "text-anchor": "end" }, number(v)));
+      all.append(draw("text", { x: LEFT - 6, y: py.at(v) + 4, "text-anchor": "end" }, mark(v)));
     }
-    for (const v of ticks(x0, x1, data.logX, Math.max(2, width / 80))) {
+    const sizes = data.marks ? [...new Set(shown.flatMap(({ line }) => line.x))].filter((x) => x >= x0 && x <= x1) : [];
+    for (const v of sizes.length > 0 && sizes.length < 9 ? sizes : ticks(x0, x1, data.logX, Math.max(2, width / 80))) {
       all.append(draw("line", { class: "grid", x1: across(v), x2: across(v), y1: TOP, y2: HEIGHT - BOTTOM }));
-      all.append(draw("text", { x: Math.min(across(v), width - 16), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, number(v)));
+      all.append(draw("text", { x: Math.min(across(v), width - 16), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" }, mark(v)));
     }
     all.append(draw("line", { class: "edge", x1: LEFT, x2: width - RIGHT, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }));
     all.append(draw("text", { x: (LEFT + width - RIGHT) / 2, y: HEIGHT - 3, "text-anchor": "middle" }, data.x + (zoom ? " (double-click: the whole)" : "")));
@@ -167,10 +168,10 @@ export function chart(box) {
       }
       if (raw) lines.append(draw("path", { class: `raw ${colour}`, d: pathOf(line.x, raw, across, py.at, usable) }));
       lines.append(draw("path", { class: `curve ${colour} ${dashed}`, d: pathOf(line.x, y, across, py.at, usable) }));
-      const points = y.map((_, k) => k).filter((k) => usable(y[k]));
-      if (points.length === 1 || data.marks) {
-        for (const k of points) lines.append(draw("circle", { class: `dot ${colour}`, cx: across(/** @type {number} */ (line.x[k])), cy: py.at(/** @type {number} */ (y[k])), r: 3 }));
-      }
+      y.forEach((v, k) => {
+        if (!usable(v) || (!data.marks && (usable(y[k - 1]) || usable(y[k + 1])))) return; // a point between gaps has no line
+        lines.append(draw("circle", { class: `dot ${colour}`, cx: across(/** @type {number} */ (line.x[k])), cy: py.at(/** @type {number} */ (v)), r: data.marks ? 3 : 2 }));
+      });
     }
     all.append(lines);
     svg.replaceChildren(all);
@@ -178,18 +179,21 @@ export function chart(box) {
   };
   const cursor = draw("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM });
   const range = draw("rect", { class: "range", y: TOP, height: HEIGHT - BOTTOM - TOP });
-  /** @param {number | null} x */
+  /** Values where the pointer is; the last ones if it is nowhere. @param {number | null} x */
   const tell = (x) => {
     cursor.remove();
     for (const value of told.values()) value.textContent = "";
-    if (x === null || px === null) return;
-    cursor.setAttribute("x1", String(px.at(x)));
-    cursor.setAttribute("x2", String(px.at(x)));
-    svg.append(cursor);
+    if (px === null) return;
+    if (x !== null) {
+      cursor.setAttribute("x1", String(px.at(x)));
+      cursor.setAttribute("x2", String(px.at(x)));
+      svg.append(cursor);
+    }
     for (const { line, y } of shown) {
+      if (x === null && data.marks) continue;
       let best = -1;
       line.x.forEach((v, k) => {
-        if (y[k] !== null && (best < 0 || Math.abs(v - x) < Math.abs(/** @type {number} */ (line.x[best]) - x))) best = k;
+        if (y[k] !== null && (best < 0 || x === null || Math.abs(v - x) < Math.abs(/** @type {number} */ (line.x[best]) - x))) best = k;
       });
       const value = told.get(line);
       if (best < 0 || value === undefined) continue;
@@ -224,12 +228,11 @@ export function chart(box) {
     range.remove();
     from = null;
     if (began !== null && to !== null && px !== null && Math.abs(px.at(began) - px.at(to)) > 8) {
-      zoom = [Math.min(began, to), Math.max(began, to)];
-      redraw();
+      look([Math.min(began, to), Math.max(began, to)]);
     }
   });
   svg.addEventListener("pointerleave", () => tell(null));
-  svg.addEventListener("dblclick", () => { zoom = null; redraw(); });
+  svg.addEventListener("dblclick", () => look(null));
   svg.addEventListener("keydown", (event) => {
     const xs = shown[0]?.line.x ?? [];
     if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
@@ -237,9 +240,20 @@ export function chart(box) {
       at = Math.min(xs.length - 1, Math.max(0, at + (event.key === "ArrowRight" ? 1 : -1)));
       tell(xs[at] ?? null);
     } else if (event.key === "Escape") {
-      zoom = null;
-      redraw();
+      look(null);
     }
+  });
+  /** A server that has more points of a part sends them: `lux-part` brings { x, y }. @param {[number, number] | null} to */
+  const look = (to) => {
+    zoom = to;
+    redraw();
+    box.dispatchEvent(new CustomEvent("lux-look", { bubbles: true, detail: zoom }));
+  };
+  box.addEventListener("lux-part", (event) => {
+    const line = data.lines[0];
+    if (line === undefined || data.lines.length > 1) return;
+    Object.assign(line, /** @type {CustomEvent} */ (event).detail);
+    redraw();
   });
   // A training that runs sends what is new: { key: [[x, y], ...] }.
   box.addEventListener("lux-points", (event) => {

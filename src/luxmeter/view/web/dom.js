@@ -1,6 +1,13 @@
 // What every component is made with: elements, the data that Python laid into the page, and how components talk.
 
 const SVG = "http://www.w3.org/2000/svg";
+const STEERING = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+/**
+ * Text with the characters spelled out that would turn what stands beside them around, as luxmeter.render.plain_text does.
+ * @param {string} text
+ */
+export const plain = (text) => text.replace(STEERING, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /**
  * @template {keyof HTMLElementTagNameMap} K
@@ -12,7 +19,7 @@ const SVG = "http://www.w3.org/2000/svg";
 export function make(tag, attributes = {}, text = "") {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text !== "") element.textContent = text;
+  if (text !== "") element.textContent = plain(text);
   return element;
 }
 
@@ -25,7 +32,7 @@ export function make(tag, attributes = {}, text = "") {
 export function draw(tag, attributes = {}, text = "") {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  if (text !== "") element.textContent = text;
+  if (text !== "") element.textContent = plain(text);
   return /** @type {SVGElement} */ (element);
 }
 

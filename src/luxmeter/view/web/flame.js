@@ -1,11 +1,11 @@
 // The flame graph: who called what, width is time. Colours are kinds of calls, and the legend says which.
 
-import { choose, dataOf, make, onChoose } from "./dom.js";
+import { choose, dataOf, make, onChoose, onWidth, plain } from "./dom.js";
 import { count, duration, share, shortName } from "./format.js";
 
 /** @typedef {[name: string, ns: number, calls: number, kind: number, children: Node[]]} Node */
 
-const ROW = 20, THINNEST = 0.04;
+const ROW = 20, THINNEST = 0.04, LETTER = 6.9, HINT = "Width is time. Select a bar to look into it; arrows move, Escape leads back.";
 
 /**
  * The bars of a node and all below it, in percent of the width: what is too thin to be seen is left out.
@@ -44,6 +44,18 @@ export function barsOf(node) {
 export const namesOf = (title) => title.split(/ \((.*)\)$/).filter(Boolean);
 
 /**
+ * The longest way to write a name that fits: whole, without its package, without its place.
+ * @param {string} title
+ * @param {number} letters
+ */
+export function fitting(title, letters) {
+  const [name = title, place] = namesOf(title), words = name.split(".");
+  const last = words[words.length - 1] || name, two = words.slice(-2).join("."), known = /^[a-z]/.test(last) ? two : last; // Conv2d, but Adam.step
+  const found = [shortName(title), place ? `${known} (${place})` : "", place ? `${known} (${place.replace(/^.*\./, "")})` : "", known, last].find((text) => text !== "" && text.length <= letters);
+  return found ?? (letters < 3 ? "" : `${last.slice(0, letters - 1)}…`);
+}
+
+/**
  * @param {string[]} kinds
  * @param {Set<number>} used
  */
@@ -69,7 +81,7 @@ export function flame(box) {
   let root = outside && outside[1] > whole[1] / 2 ? inside : whole;
   const where = make("nav", { class: "lux-crumbs", "aria-label": "Where in the graph" });
   const field = make("div", { class: "lux-flames" });
-  const said = make("p", { class: "lux-said lux-quiet", role: "status" }, "Width is time. Select a bar to look into it; Escape leads back.");
+  const said = make("p", { class: "lux-said lux-quiet", role: "status" });
   /** @type {Set<number>} */
   const used = new Set();
   for (const { node } of barsOf(whole)) if (node !== whole) used.add(node[3]);
@@ -89,7 +101,8 @@ export function flame(box) {
 
   /** @param {Node} node */
   const say = (node) => {
-    said.textContent = `${node[0]}: ${duration(node[1])} in ${count(node[2])} calls, ${share(node[1] / Math.max(root[1], 1))} of all`;
+    const calls = node[2] > 0 ? ` in ${count(node[2])} calls` : "";
+    said.textContent = `${plain(node[0])}: ${duration(node[1])}${calls}${node === root ? "" : `, ${share(node[1] / Math.max(root[1], 1))} of all`}${node === root ? `. ${HINT}` : ""}`;
   };
   const light = () => {
     for (const bar of /** @type {NodeListOf<HTMLElement>} */ (field.querySelectorAll(".lux-f"))) {
@@ -102,8 +115,8 @@ export function flame(box) {
     const bars = barsOf(at), depths = 1 + bars.reduce((most, bar) => Math.max(most, bar.depth), 0);
     const all = document.createDocumentFragment();
     for (const { node, left, width, depth, above: between } of bars) {
-      const name = shortName(node[0]);
-      const bar = make("button", { type: "button", class: `lux-f lux-k${node[3]}${width < 1 ? " thin" : ""}`, title: node[0] }, width > 2 ? name : "");
+      const pixels = (width / 100) * field.clientWidth, kind = node === root ? "lux-all" : `lux-k${node[3]}`;
+      const bar = make("button", { type: "button", class: `lux-f ${kind}${pixels < 8 ? " thin" : ""}`, title: node[0] }, fitting(node[0], Math.floor((pixels - 7) / LETTER)));
       bar.tabIndex = depth === 0 ? 0 : -1;
       Object.assign(bar.style, { left: `${left}%`, width: `${width}%`, top: `${depth * ROW}px` });
       bar.onmouseenter = () => say(node);
@@ -143,5 +156,5 @@ export function flame(box) {
     }
   });
   onChoose(box, (names) => { lit = names; light(); });
-  redraw(false);
+  onWidth(box, () => redraw(false));
 }

@@ -34,9 +34,27 @@ export const count = (n) => n.toLocaleString("en-US");
 /** @param {number | null | undefined} v */
 export function number(v) {
   if (v === null || v === undefined) return "-";
-  if (v === 0) return "0";
   const big = Math.abs(v);
-  return big >= 1e5 || big < 1e-3 ? v.toExponential(2) : String(Number(v.toPrecision(4)));
+  if (big >= 1e4 && big < 1e12) return Math.round(v).toLocaleString("en-US");
+  return v !== 0 && (big < 1e-4 || big >= 1e12) ? short(v, 4) : String(Number(v.toPrecision(4)));
+}
+
+/**
+ * 2e-5, 1.5e28
+ * @param {number} v
+ * @param {number} digits
+ */
+const short = (v, digits) => Number(v.toPrecision(digits)).toExponential().replace("e+", "e");
+
+/**
+ * A value beside an axis, in few letters: 0.5, 20 K, 1e28.
+ * @param {number} v
+ */
+export function mark(v) {
+  const big = Math.abs(v);
+  if (v !== 0 && (big < 1e-3 || big >= 1e15)) return short(v, 3);
+  const place = big < 1e4 ? 0 : Math.floor(Math.log10(big) / 3 + 1e-9);
+  return `${Number((v / 1000 ** place).toPrecision(4))}${["", " K", " M", " G", " T"][place]}`;
 }
 
 /** @type {Record<string, (v: number) => string>} */
@@ -56,20 +74,21 @@ export function shortName(name) {
  * @param {number} high
  * @param {boolean} log
  * @param {number} [about]
+ * @returns {number[]}
  */
 export function ticks(low, high, log, about = 6) {
   /** @type {number[]} */
   const found = [];
   if (log) {
     const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
-    const parts = to - from > 3 ? [1] : to - from > 1 ? [1, 3] : [1, 2, 5];
+    const decades = Math.log10(high / low), parts = decades > 3 ? [1] : decades > 1.2 ? [1, 3] : [1, 2, 5];
     for (let e = from; e <= to; e++) {
       for (const p of parts) {
         const v = p * 10 ** e;
         if (v >= low * 0.999 && v <= high * 1.001) found.push(v);
       }
     }
-    return found.length > 1 ? found : [low, high];
+    return found.length > 1 ? found : ticks(low, high, false, 4);
   }
   const rough = (high - low) / about || 1, unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * unit).find((s) => s >= rough * 0.999) ?? 10 * unit;

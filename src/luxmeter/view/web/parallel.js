@@ -1,7 +1,7 @@
 // Parallel coordinates: each run a line across its parameters and metrics; ranges are chosen by dragging along an axis.
 
-import { dataOf, draw, make, onPress, onWidth } from "./dom.js";
-import { number, scale, ticks } from "./format.js";
+import { dataOf, draw, make, onPress, onWidth, plain } from "./dom.js";
+import { mark, number, scale, ticks } from "./format.js";
 
 /** @typedef {{ name: string, log: boolean, numeric: boolean, values: (number | string | null)[] }} Axis */
 /** @typedef {{ title: string, names: string[], links?: string[], axes: Axis[] }} Lines */
@@ -19,7 +19,7 @@ function axisScale(axis) {
     const low = Math.min(...known), high = Math.max(...known);
     const place = scale(low, high === low ? low + (axis.log ? low : 1) : high, HEIGHT - BOTTOM, TOP, axis.log);
     const few = [...new Set(known)], shown = few.length <= 7 ? few : ticks(low, high, axis.log);
-    return { at: (v) => place.at(Number(v)), marks: shown.map((v) => [place.at(v), number(v)]) };
+    return { at: (v) => place.at(Number(v)), marks: shown.map((v) => [place.at(v), mark(v)]) };
   }
   const words = [...new Set(axis.values.filter((v) => v !== null).map(String))].sort();
   const at = (/** @type {number | string} */ w) =>
@@ -66,7 +66,7 @@ export function parallel(box) {
         for (const other of svg.querySelectorAll(".row.on")) other.classList.remove("on");
         line.classList.add("on");
         const values = axes.map((axis) => `${axis.name} ${axis.numeric ? number(/** @type {number | null} */ (axis.values[row])) : axis.values[row] ?? "-"}`);
-        said.textContent = `${name}: ${values.join(", ")}`;
+        said.textContent = plain(`${name}: ${values.join(", ")}`);
       };
       line.addEventListener("click", tell);
       line.addEventListener("focus", tell);
@@ -74,7 +74,12 @@ export function parallel(box) {
     });
     axes.forEach((axis, i) => {
       svg.append(draw("line", { class: "edge", x1: at(i), x2: at(i), y1: TOP, y2: HEIGHT - BOTTOM }));
-      for (const [y, words] of scales[i]?.marks ?? []) svg.append(draw("text", { class: "halo", x: at(i) + 5, y: y + 4 }, words));
+      let above = Infinity;
+      for (const [y, words] of (scales[i]?.marks ?? []).toSorted((a, b) => b[0] - a[0])) {
+        if (above - y < 11) continue; // no word on another
+        above = y;
+        svg.append(draw("text", { class: "halo", x: at(i) + 5, y: y + 4 }, words));
+      }
       const name = draw("text", { class: `axis-name${i === chosen ? " chosen" : ""}`, x: at(i), y: i % 2 && gap < 120 ? 30 : 14, "text-anchor": i === 0 ? "start" : "middle", tabindex: 0 }, axis.name.length > 26 ? `…${axis.name.slice(-25)}` : axis.name);
       onPress(name, () => { chosen = i; redraw(); });
       svg.append(name);

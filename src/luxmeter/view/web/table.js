@@ -3,7 +3,25 @@
 import { choose, make, onChoose, onPress } from "./dom.js";
 import { count } from "./format.js";
 
-const FEW = 8; // rows that need no filter
+const FEW = 12; // rows that need no filter
+
+/** @type {Record<string, number>} */
+const UNITS = {
+  "": 1, "%": 0.01, x: 1, ns: 1e-9, us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, d: 86400,
+  B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40, K: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18,
+};
+
+/**
+ * The amount that a text says: `0.25`, `1,024`, `97.5 MiB`, `1 h 6 min`, the mean of `0.86 ± 0.05`; null if it is none.
+ * @param {string} text
+ */
+export function amountIn(text) {
+  const said = text.replace(/ ±.*$/, "").replaceAll(",", "");
+  if (!/^[+-]?\d[\d.]*(e[+-]?\d+)?( ?[A-Za-z%]+( \d+ [a-z]+)*)?$/.test(said)) return null;
+  let sum = 0;
+  for (const [, value, unit] of said.matchAll(/([+-]?\d[\d.]*(?:e[+-]?\d+)?) ?([A-Za-z%]*)/g)) sum += Number(value) * (UNITS[unit ?? ""] ?? NaN);
+  return Number.isFinite(sum) ? sum : null;
+}
 
 /**
  * What a cell is sorted by: its raw number where there is one, else its text. Nothing comes last.
@@ -15,7 +33,7 @@ export function sortValue(cell) {
   const raw = cell.dataset.v;
   if (raw !== undefined) return raw === "" ? null : Number(raw);
   const text = (cell.textContent ?? "").trim();
-  return text === "" || text === "-" ? null : text;
+  return text === "" || text === "-" ? null : amountIn(text) ?? text;
 }
 
 /**
@@ -28,7 +46,8 @@ export function inOrder(a, b, down) {
   if (a === null || Number.isNaN(a)) return 1;
   if (b === null || Number.isNaN(b)) return -1;
   if (typeof a === "string" && typeof b === "string") return (down ? -1 : 1) * a.localeCompare(b, "en", { numeric: true });
-  return (down ? -1 : 1) * (a < b ? -1 : 1);
+  const before = typeof a === typeof b ? a < b : typeof a === "number"; // numbers before words
+  return (down ? -1 : 1) * (before ? -1 : 1);
 }
 
 /**
@@ -74,6 +93,8 @@ export function table(box) {
         row.hidden = !is;
         shown += is ? 1 : 0;
       });
+      const first = all.find((row) => !row.hidden && row.dataset.name !== undefined);
+      if (first !== undefined) for (const row of all) if (row.dataset.name !== undefined) row.tabIndex = row === first ? 0 : -1;
       said.textContent = words.length ? `${count(shown)} of ${count(all.length)} rows` : "";
     };
     bar.append(filter);
@@ -81,11 +102,20 @@ export function table(box) {
     (box.querySelector(".lux-scroll") ?? grid).after(said);
   }
 
+  if (all.some((row) => row.dataset.name !== undefined)) rowsAlike(box, all);
+}
+
+/**
+ * Rows that have names are chosen with what is called so elsewhere on the page. They are one stop of Tab; arrows go on.
+ * @param {HTMLElement} box
+ * @param {HTMLTableRowElement[]} all
+ */
+function rowsAlike(box, all) {
   /** @param {Set<string>} names */
   const light = (names) => {
     let first = true;
     for (const row of all) {
-      const is = names.has(row.dataset.name ?? "");
+      const is = names.has(row.dataset.name || " ");
       row.classList.toggle("lux-lit", is);
       if (is && first && row.offsetParent !== null) {
         const frame = box.querySelector(".lux-scroll");
@@ -94,18 +124,26 @@ export function table(box) {
       }
     }
   };
-  if (all.some((row) => row.dataset.name !== undefined)) {
-    for (const row of all) {
-      if (row.dataset.name === undefined) continue;
-      row.tabIndex = 0;
-      onPress(row, () => {
-        const names = row.classList.contains("lux-lit") ? [] : [row.dataset.name ?? ""];
-        light(new Set(names));
-        choose(names, box);
-      });
-    }
-    onChoose(box, light);
-  }
+  all.forEach((row, i) => {
+    row.tabIndex = i === 0 ? 0 : -1;
+    onPress(row, () => {
+      const names = row.classList.contains("lux-lit") ? [] : [row.dataset.name ?? ""];
+      light(new Set(names));
+      choose(names, box);
+    });
+  });
+  box.addEventListener("keydown", (event) => {
+    const from = document.activeElement, step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
+    if (step === 0 || !(from instanceof HTMLTableRowElement)) return;
+    event.preventDefault();
+    const there = /** @type {HTMLTableRowElement[]} */ ([...from.parentElement?.children ?? []]).filter((row) => !row.hidden);
+    const next = there[there.indexOf(from) + step];
+    if (next === undefined) return;
+    from.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
+  onChoose(box, light);
 }
 
 /**
@@ -126,7 +164,6 @@ export function tabs(box) {
   };
   parts.forEach((part, i) => {
     part.setAttribute("role", "tabpanel");
-    part.querySelector(":scope > h3")?.remove();
     const tab = make("button", { type: "button", role: "tab" }, part.dataset.tab ?? "");
     tab.onclick = () => show(i);
     tab.onkeydown = (event) => {
@@ -144,7 +181,7 @@ export function tabs(box) {
 }
 
 /**
- * A tree in a table: rows know their depth, and those with rows below them fold.
+ * A tree in a table: rows know their depth, and those with rows below them fold, by a click on their name or by arrows.
  * @param {HTMLElement} box
  */
 export function tree(box) {
@@ -165,11 +202,10 @@ export function tree(box) {
     if (next === undefined || depth(next) <= depth(row) || cell === undefined) return;
     row.setAttribute("aria-expanded", String(depth(row) < open));
     cell.classList.add("lux-fold");
-    cell.tabIndex = 0;
-    onPress(cell, () => {
-      row.setAttribute("aria-expanded", String(row.getAttribute("aria-expanded") !== "true"));
-      redraw();
-    });
+    const fold = (/** @type {boolean} */ to) => { row.setAttribute("aria-expanded", String(to)); redraw(); };
+    cell.onclick = (event) => { event.stopPropagation(); fold(row.getAttribute("aria-expanded") !== "true"); };
+    row.addEventListener("keydown", (event) => { if (event.key === "ArrowRight" || event.key === "ArrowLeft") { event.preventDefault(); fold(event.key === "ArrowRight"); } });
   });
+  rowsAlike(box, rows);
   redraw();
 }

@@ -1,13 +1,13 @@
 // The timeline: calls as they went, in lanes, with zoom. What is thinner than a pixel is drawn together, so that a view is
 // a few thousand bars however many calls there are; a server that has more sends the view that is looked at.
 
-import { choose, dataOf, make, onChoose, onWidth } from "./dom.js";
-import { count, duration, shortName, ticks } from "./format.js";
-import { legend } from "./flame.js";
+import { choose, dataOf, make, onChoose, onWidth, plain } from "./dom.js";
+import { count, duration, ticks } from "./format.js";
+import { fitting, legend } from "./flame.js";
 
 /** @typedef {[name: number, detail: number, start: number, ns: number, depth: number, kind: number, calls: number]} Bar */
 /** @typedef {{ name: string, depths: number, bars: Bar[] }} Lane */
-/** @typedef {{ title: string, start: number, end: number, lanes: Lane[], words: string[], kinds: string[], leftOut: number, src?: string }} View */
+/** @typedef {{ title: string, start: number, end: number, lanes: Lane[], words: string[], kinds: string[], leftOut: number, ground?: number | null, src?: string, window?: [number, number] }} View */
 
 const ROW = 18, HEAD = 22, LANE = 18;
 
@@ -34,7 +34,7 @@ export function timeline(box) {
   /** @type {[number, number]} */
   const whole = [first.start, Math.max(first.end, first.start + 1)];
   /** @type {[number, number]} */
-  let window = [...whole];
+  let window = first.window ?? [...whole];
   /** @type {Set<string>} */
   let lit = new Set();
   let asked = 0, timer = 0;
@@ -44,7 +44,8 @@ export function timeline(box) {
   bar.append(make("span", { class: "lux-quiet" }, first.title), out, closer, reset, span);
   const canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": `Timeline: ${first.title}. Plus and minus zoom, arrows move.` });
   const said = make("p", { class: "lux-said lux-quiet", role: "status" }, "Drag to move, Ctrl and wheel or + and - to zoom, double-click to look closer.");
-  box.append(legend(first.kinds, new Set(first.lanes.flatMap((lane) => lane.bars.map((b) => b[5])))), bar, canvas, said);
+  const ground = first.ground ?? -1; // the kind of the time in which a lane has no call
+  box.append(legend(first.kinds, new Set([ground, ...first.lanes.flatMap((lane) => lane.bars.map((b) => b[5]))])), bar, canvas, said);
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   /** @type {{ x: number, w: number, y: number, bar: Bar }[]} */
   let drawn = [];
@@ -79,8 +80,13 @@ export function timeline(box) {
     let top = HEAD;
     for (const lane of view.lanes) {
       context.fillStyle = look.quiet;
-      context.fillText(lane.name, 4, top + LANE / 2);
+      context.fillText(plain(lane.name), 4, top + LANE / 2);
       top += LANE;
+      if (ground >= 0) {
+        context.fillStyle = look.kinds[ground] ?? look.line;
+        const from = Math.max(0, (whole[0] - window[0]) * per), to = Math.min(width, (whole[1] - window[0]) * per);
+        context.fillRect(from, top, to - from, ROW - 2);
+      }
       /** @type {number[]} */
       const filled = [];
       for (const one of lane.bars) {
@@ -95,8 +101,8 @@ export function timeline(box) {
         context.fillRect(x, y, w > 3 ? w - 0.5 : w, ROW - 2);
         if (w > 34) {
           context.fillStyle = look.on;
-          const most = Math.floor((w - 6) / 6.2), text = one[6] > 1 ? `${count(one[6])} calls` : shortName(name);
-          context.fillText(text.length > most ? `${text.slice(0, Math.max(1, most - 1))}…` : text, x + 3, y + ROW / 2 - 1);
+          const most = Math.floor((w - 6) / 6.2);
+          context.fillText(plain(fitting(one[6] > 1 ? `${count(one[6])} calls` : name, most)), x + 3, y + ROW / 2 - 1);
         }
         drawn.push({ x, w, y, bar: one });
       }
@@ -130,6 +136,8 @@ export function timeline(box) {
     window = to;
     redraw();
     ask();
+    const all = window[0] === whole[0] && window[1] === whole[1];
+    box.dispatchEvent(new CustomEvent("lux-window", { bubbles: true, detail: all ? null : window.map(Math.round) }));
   };
   /** @param {number} factor @param {number} [around] */
   const zoom = (factor, around = (window[0] + window[1]) / 2) => go(zoomed(window, factor, around, whole));
@@ -188,9 +196,9 @@ export function timeline(box) {
     if (!found) return;
     const [name, detail, start, ns, , , calls] = found.bar;
     const words = `${view.words[name] ?? ""}${view.words[detail] ? `(${view.words[detail]})` : ""}`;
-    said.textContent = calls > 1
+    said.textContent = plain(calls > 1
       ? `${count(calls)} calls in ${duration(ns)}, the longest ${words}, ${duration(start - whole[0])} after the first`
-      : `${words}: ${duration(ns)}, ${duration(start - whole[0])} after the first`;
+      : `${words}: ${duration(ns)}, ${duration(start - whole[0])} after the first`);
   };
   canvas.onpointermove = hover;
   onChoose(box, (names) => { lit = names; redraw(); });

@@ -1,6 +1,6 @@
 // The treemap: what a model is made of, areas are what is chosen (FLOPs, parameters, memory, time).
 
-import { choose, dataOf, make, onChoose, onWidth } from "./dom.js";
+import { choose, dataOf, make, onChoose, onWidth, plain } from "./dom.js";
 import { WRITTEN, share } from "./format.js";
 import { legend } from "./flame.js";
 
@@ -73,9 +73,9 @@ export function treemap(box) {
   /** @param {Part} part */
   const say = (part) => {
     const facts = measures.map((m, i) => `${m.name} ${(WRITTEN[m.kind] ?? String)(part.values[i] ?? 0)}`);
-    said.textContent = `${part.path || part.name} (${part.name}): ${facts.join(", ")}; ${share(value(part) / (value(root) || 1))} of all`;
+    said.textContent = plain(`${part.path ? `${part.path} (${part.name})` : part.name}: ${facts.join(", ")}; ${share(value(part) / (value(root) || 1))} of all`);
   };
-  const redraw = () => {
+  const redraw = (focus = false) => {
     const width = Math.max(240, field.clientWidth), all = document.createDocumentFragment();
     const from = /** @type {Part} */ (path[path.length - 1]);
     /**
@@ -89,14 +89,14 @@ export function treemap(box) {
       const short = part.path.split(".").pop() || part.name;
       const roomy = place.w > 34 && place.h > 15;
       const cell = make("button", { type: "button", class: `lux-cell ${inner.length ? "lux-inner" : `lux-k${part.kind}`}`, title: part.path || part.name }, roomy ? short : "");
-      Object.assign(cell.style, { left: `${place.x}px`, top: `${place.y}px`, width: `${place.w}px`, height: `${place.h}px` });
+      Object.assign(cell.style, { left: `${(100 * place.x) / width}%`, top: `${place.y}px`, width: `${(100 * place.w) / width}%`, height: `${place.h}px` });
       cell.dataset.name = part.path;
       cell.tabIndex = part === from ? 0 : -1;
       cell.classList.toggle("lux-dim", lit.size > 0 && !inner.length && ![...lit].some((name) => part.path === name || part.path.startsWith(`${name}.`)));
       cell.onmouseenter = () => say(part);
       cell.onfocus = () => say(part);
       cell.onclick = () => {
-        if (inner.length && part !== from) { path = [...above, part]; redraw(); }
+        if (inner.length && part !== from) { path = [...above, part]; redraw(true); }
         say(part);
         choose(part === root ? [] : [part.path], box);
       };
@@ -117,23 +117,24 @@ export function treemap(box) {
     put(from, { x: 0, y: 0, w: width, h: HEIGHT }, path.slice(0, -1));
     field.style.height = `${HEIGHT}px`;
     field.replaceChildren(all);
+    if (focus) /** @type {HTMLElement | null} */ (field.firstElementChild)?.focus();
     where.replaceChildren();
     if (path.length > 1) {
       path.forEach((part, i) => {
         const step = make("button", { type: "button" }, i === 0 ? "whole" : part.path.split(".").pop() || part.name);
-        step.onclick = () => { path = path.slice(0, i + 1); redraw(); };
+        step.onclick = () => { path = path.slice(0, i + 1); redraw(true); };
         where.append(step);
       });
     }
   };
-  choice.onchange = redraw;
+  choice.onchange = () => redraw();
   field.addEventListener("keydown", (event) => {
     const cells = /** @type {HTMLElement[]} */ ([...field.children]);
     const at = cells.indexOf(/** @type {HTMLElement} */ (document.activeElement));
     const step = event.key === "ArrowRight" || event.key === "ArrowDown" ? 1 : event.key === "ArrowLeft" || event.key === "ArrowUp" ? -1 : 0;
     if (step && at >= 0) { event.preventDefault(); cells[Math.min(cells.length - 1, Math.max(0, at + step))]?.focus(); }
-    else if (event.key === "Escape" && path.length > 1) { path = path.slice(0, -1); redraw(); }
+    else if (event.key === "Escape" && path.length > 1) { path = path.slice(0, -1); redraw(true); }
   });
   onChoose(box, (names) => { lit = names; redraw(); });
-  onWidth(box, redraw);
+  onWidth(box, () => redraw());
 }

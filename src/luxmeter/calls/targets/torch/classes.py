@@ -23,6 +23,7 @@ _LAYERS = (
     "torch.nn.attention.",
 )
 _CONTAINERS = "torch.nn.modules.container"
+IN_PLACE = "_compiled_call_impl"  # where Module.compile() puts what it made
 
 
 def optimizer_targets() -> Iterator[Target]:
@@ -76,9 +77,11 @@ class ModuleNames:
         """(name, transparent, path). The first module seen of a tree is its root: paths start with its class."""
         cls = type(module)
         path = self._paths.path_of(module, class_name(type(module)))
-        if cls.__name__ == "OptimizedModule" and is_torch_class(cls):
+        if is_optimized(cls):
             inner = getattr(module, "_orig_mod", module)
             return f"torch.compile({class_name(type(inner))})", False, path
+        if vars(module).get(IN_PLACE) is not None:
+            return f"torch.compile({class_name(cls)})", False, path
         if isinstance(module, torch.jit.ScriptModule):
             return f"torch.jit({getattr(module, 'original_name', cls.__name__)})", False, path
         if (
@@ -88,6 +91,11 @@ class ModuleNames:
         ):
             cls = cls.__bases__[0]  # what it was before a parametrization was put on it
         return class_name(cls), not (is_leaf(cls) or self._is_call(cls)), path
+
+
+def is_optimized(cls: type) -> bool:
+    """Whether a module of this class is what torch.compile makes of a module."""
+    return cls.__name__ == "OptimizedModule" and is_torch_class(cls)
 
 
 def function_names(cls: type) -> tuple[str, bool]:

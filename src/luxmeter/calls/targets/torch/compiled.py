@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from luxmeter.calls.patching.bindings import ABSENT, Binding
 from luxmeter.calls.targets import Target, left_out_for
+from luxmeter.calls.targets.torch.classes import IN_PLACE
 
 if TYPE_CHECKING:
     from luxmeter.calls.patching.patcher import Patcher
@@ -67,6 +68,8 @@ class Compiled:
     def function(self, compiled: Any, patcher: Patcher) -> Any:
         """The stand-in of a compiled function."""
         inner = compiled._torchdynamo_orig_callable
+        if getattr(inner, "__name__", "") == "_call_impl":  # of a module compiled in place
+            return self._unrecorded(compiled, patcher)
         name = getattr(inner, "__qualname__", type(inner).__name__).rpartition("<locals>.")[2]
         recorded = patcher.recorder.wrap(compiled, patcher.id_for(f"torch.compile({name})"))
         stand_in = patcher.recorder.wrap(
@@ -74,6 +77,24 @@ class Compiled:
         )
         patcher.remember(compiled, stand_in)
         return stand_in
+
+    def compiled_in_place(self, module: Any, patcher: Patcher) -> Iterator[Binding]:
+        """What a module runs on which compile() was called."""
+        compiled = vars(module).get(IN_PLACE)
+        if is_compiled(compiled):
+            yield Binding(module, IN_PLACE, compiled, self._unrecorded(compiled, patcher), instance=True)
+
+    def _unrecorded(self, compiled: Any, patcher: Patcher) -> Any:
+        """For a module compiled in place: its call is recorded as every module's is."""
+        module = compiled._torchdynamo_orig_callable.__self__
+
+        def through(*args: Any, **kwargs: Any) -> Any:
+            if not getattr(module.forward, "__module__", "").startswith("torch."):
+                return self._run(compiled, args, kwargs, patcher)
+            with patcher.suspended():  # Dynamo skips that forward, and would look at stand-ins inside it
+                return compiled(*args, **kwargs)
+
+        return patcher.recorder.wrap(compiled, -1, through)
 
     def bindings(self, patcher: Patcher) -> Iterator[Binding]:
         """Once Dynamo is imported: its module class, and word of every compilation."""

@@ -105,9 +105,8 @@ def _in_reach(*, depth: int = 4, most: int = 20_000) -> Iterator[Any]:
     seen: set[int] = set()
     while frame is not None:
         level.extend(_locals(frame))
-        if id(frame.f_globals) not in seen and not frame.f_globals.get("__name__", "").startswith(
-            _NOT_THE_USERS
-        ):
+        name = frame.f_globals.get("__name__")
+        if id(frame.f_globals) not in seen and not (type(name) is str and name.startswith(_NOT_THE_USERS)):
             seen.add(id(frame.f_globals))
             level.extend(list(frame.f_globals.values()))
         frame = frame.f_back
@@ -154,15 +153,18 @@ _NOT_THE_USERS = (
 
 
 def _held_by(value: Any) -> Any:
-    kind = type(value)
+    kind = type(value)  # compared by `is`: its metaclass may have a say in `==`
     if kind is FunctionType:
         return value.__closure__ or ()
-    if kind in (CellType, MethodType, partial):
+    if kind is CellType or kind is MethodType or kind is partial:
         return gc.get_referents(value)
-    if kind in (list, tuple, set, dict):
+    if kind is list or kind is tuple or kind is set or kind is dict:
         return () if len(value) > 100 else list(value.values()) if kind is dict else list(value)
     try:
-        if issubclass(kind, ModuleType | type | Module) or kind.__module__ in ("builtins", "types"):
+        if issubclass(kind, (ModuleType, type, Module)) or type.__dict__["__module__"].__get__(kind) in (
+            "builtins",
+            "types",
+        ):
             return ()
         attributes = aliases.attributes_of(value)
     except Exception:  # noqa: BLE001  (an object of the user's that does not want to be looked at)

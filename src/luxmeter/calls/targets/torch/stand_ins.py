@@ -22,6 +22,7 @@ from luxmeter.calls.targets.torch.classes import (
     ModuleNames,
     function_names,
     is_leaf,
+    is_optimized,
     method_name,
     optimizer_targets,
     scheduler_targets,
@@ -159,8 +160,10 @@ class TorchFramework:
 
     def _resolve_module(self, patcher: Patcher, module: Any) -> int:
         name, span, path = self._modules.describe(module)
-        if name.startswith("torch.compile("):
+        if is_optimized(type(module)):
             return -1  # recorded where its own class is called
+        for binding in self._compiled.compiled_in_place(module, patcher):
+            patcher.bind(binding)
         for attribute, value in list(vars(module).items()):  # self.act = F.relu
             stand_in = patcher.stand_in_for(value)
             if stand_in is not None:

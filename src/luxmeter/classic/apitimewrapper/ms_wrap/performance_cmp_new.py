@@ -14,12 +14,23 @@ from luxmeter.errors import UsageError
 
 
 def performance_cmp(
-    ms_func: Callable[..., Any], torch_func: Callable[..., Any], run_time: int, *args: Any, **kwargs: Any
+    ms_func: Callable[..., Any],
+    torch_func: Callable[..., Any],
+    run_time: int,
+    performance_multiple: float,
+    *args: Any,
+    **kwargs: Any,
 ) -> float:
     """Run both `run_time` times, tell the seconds a call, return how many times longer MindSpore takes.
 
-    Arrays among the arguments become tensors of each framework. Both are waited for, and run once before.
+    More than `performance_multiple` times is told, too. Arrays among the arguments become tensors of each framework. Both are waited for, and run once before.
     """
+    if not isinstance(performance_multiple, int | float):
+        raise UsageError(
+            "bad-performance-multiple",
+            f"performance_cmp() was given {type(performance_multiple).__name__} for performance_multiple.",
+            "Give a number before the arguments: performance_cmp(ops.relu, torch.relu, 10, 2, x).",
+        )
     if run_time < 1:
         raise UsageError("bad-run-time", f"performance_cmp() cannot run {run_time} times.", "Give 1 or more.")
     mindspore = import_mindspore()
@@ -32,6 +43,8 @@ def performance_cmp(
     torch_cost = _timed(torch_func, run_time, args, kwargs, torch.tensor, wait)
     tell(f"torch {_name(torch_func)} run {run_time} times cost time: {torch_cost}.")
     tell(ms_cost / torch_cost)
+    if ms_cost / torch_cost > performance_multiple:
+        tell(f"mindspore {_name(ms_func)} takes more than {performance_multiple} times as long as torch.")
     return ms_cost / torch_cost
 
 

@@ -39,8 +39,9 @@ class Local:
             (needs.cpus, cpus, "CPUs"), (gpus, len(self._gpus), "GPUs"), (needs.memory_bytes, memory.total, "memory"),
         ):  # fmt: skip
             if wanted > there:
-                shown = (size(wanted), size(there)) if what == "memory" else (wanted, there)
-                return Room(False, f"needs {shown[0]} {what}, this machine has {shown[1]}", never=True)
+                needed = f"{size(wanted)} of memory" if what == "memory" else counted(wanted, what)
+                has = size(there) if what == "memory" else str(there)
+                return Room(False, f"needs {needed}, this machine has {has}", never=True)
         taken = sum(job.needs.cpus for job in running)
         if running and taken + needs.cpus > cpus:
             return Room(False, f"waits for {needs.cpus} of {cpus} CPUs")
@@ -111,6 +112,11 @@ class Watched:
         """It and all that it started."""
         if self._process.runs_here():
             _signal(self._process.pid, how)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return f"{number} {what if number != 1 else what.removesuffix('s')}"
 
 
 def own_gpus() -> list[int]:

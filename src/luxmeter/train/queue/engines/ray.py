@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -16,7 +17,7 @@ from luxmeter.errors import LuxmeterError
 from luxmeter.render import size
 from luxmeter.store import Job, Needs
 from luxmeter.train.queue.engines.engine import End, Room, Start
-from luxmeter.train.queue.engines.local import Watched, said_of_code
+from luxmeter.train.queue.engines.local import Watched, counted, said_of_code
 from luxmeter.train.queue.engines.on_node import Program, ended_code, run_program
 
 _KNOCK_S = 10.0
@@ -24,7 +25,7 @@ _LOOK_S = 5.0  # between looks whether some node can still run what waits
 
 
 class Ray:
-    """The cluster of RAY_ADDRESS, or the one that runs on this machine, or else one of our own for as long as we are."""
+    """The cluster of RAY_ADDRESS, or the one that `ray start` made on this machine, or else one of our own for as long as we are."""
 
     name = "ray"
 
@@ -103,15 +104,18 @@ class Ray:
     def _connected(self) -> Any:
         if not self._is_connected:
             quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "luxmeter"}
-            address = os.environ.get("RAY_ADDRESS", "")
+            asked = os.environ.get("RAY_ADDRESS", "")
+            address = asked or _started_here()
             try:
+                if not address:
+                    raise ConnectionError("no ray start was here")
                 _knock(address)
-                self._ray.init("local" if address == "local" else "auto", **quiet)
+                self._ray.init(address, **quiet)
             except (OSError, ValueError, RuntimeError) as error:
-                if address and address != "auto":
+                if asked not in ("", "auto"):
                     raise LuxmeterError(
                         "ray-silent",
-                        f"There is no Ray cluster at {address} (RAY_ADDRESS): {_line(error)}",
+                        f"There is no Ray cluster at {asked} (RAY_ADDRESS): {_line(error)}",
                         "Start it with ray start, correct RAY_ADDRESS, or unset it to use this machine alone.",
                     ) from error
                 self._start_own(quiet)
@@ -203,12 +207,23 @@ def why_never(needs: Needs, nodes: Sequence[Mapping[str, float]]) -> str:
     for name, amount in wanted.items():
         most = max((node.get(name, 0) for node in nodes), default=0)
         if amount > most:
-            shown = (size(int(amount)), size(int(most))) if name == "memory" else (f"{amount:g}", f"{most:g}")
-            return f"needs {shown[0]} {_WORDS[name]}, the largest node of the Ray cluster has {shown[1]}"
+            is_memory = name == "memory"
+            needed = f"{size(int(amount))} of memory" if is_memory else counted(int(amount), _WORDS[name])
+            has = size(int(most)) if is_memory else f"{most:g}"
+            return f"needs {needed}, the largest node of the Ray cluster has {has}"
     return f"needs more together than any of the {len(nodes)} nodes of the Ray cluster has"
 
 
 _WORDS = {"CPU": "CPUs", "GPU": "GPUs", "memory": "memory"}
+
+
+def _started_here() -> str:
+    """The cluster that `ray start` made on this machine, where Ray notes it. Its "auto" takes any: that of another worker, too,
+    which ends with that worker."""
+    place = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    with contextlib.suppress(OSError):
+        return (Path(place) / "ray" / "ray_current_cluster").read_text(encoding="utf-8").strip()
+    return ""
 
 
 def _knock(address: str) -> None:

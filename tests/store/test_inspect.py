@@ -1,0 +1,150 @@
+"""`luxmeter doctor --lab`: all that is damaged, where, and what mends it; gc removes what killed commands left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from luxmeter.errors import LuxmeterError
+from luxmeter.store import Lab, damage_of_lab
+from luxmeter.view.cli import build_app
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    monkeypatch.setenv("LUXMETER_HOME", str(tmp_path / "lab"))
+    made = Lab.open(tmp_path / "lab")
+    for name in "abc":
+        with made.create_run(name, params={"lr": 0.1}) as run:
+            run.put_blob(name.encode() * 99)
+            for step in range(50):
+                run.log({"loss": 1.0 / (step + 1), "acc": 0.5}, step=step)
+    return made
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 4
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def test_a_lab_in_order_says_so(lab: Lab) -> None:
+    lab.runs()
+    assert damage_of_lab(lab.folder) == []
+    done = CliRunner().invoke(build_app(), ["doctor", "--lab"])
+    assert done.exit_code == 0 and "Nothing in the lab" in done.stdout
+
+
+def test_each_damage_is_listed_with_what_mends_it(lab: Lab) -> None:
+    a, b, c = sorted((lab.folder / "runs").iterdir())
+    flip(a / "tables" / "metrics" / "table.parquet")
+    (b / "params.json").write_text("{broken")
+    flip(next((c / "blobs").glob("*/*")))
+    (lab.folder / ".import-1234abcd").mkdir()
+    (lab.folder / "runs" / "half").mkdir()
+    (lab.folder / "index").mkdir(exist_ok=True)
+    (lab.folder / "index" / "host.sqlite").write_bytes(b"no database" * 500)
+    done = CliRunner().invoke(build_app(), ["doctor", "--lab", "--json"])
+    assert done.exit_code == 1
+    found = {one["place"]: one for one in json.loads(done.stdout)["damaged"]}
+    assert found.keys() - {place for place in found if "/blobs/" in place or place.startswith("blobs/")} == {
+        f"runs/{a.name}/tables/metrics", f"runs/{b.name}", ".import-1234abcd", "runs/half", "index/host.sqlite",
+    }  # fmt: skip
+    assert any(place.startswith(f"runs/{c.name}/blobs/") for place in found)
+    assert "luxmeter rm" in found[f"runs/{b.name}"]["mend"]
+    assert [one["mend"] for place, one in found.items() if place.startswith("index/")] == [
+        "luxmeter reindex makes it anew"
+    ]
+    assert found["runs/half"]["mend"] == found[".import-1234abcd"]["mend"] == "luxmeter gc removes it"
+
+
+def test_gc_removes_what_killed_commands_left(lab: Lab) -> None:
+    left = [lab.folder / ".import-1234abcd", lab.folder / "runs" / ".abc-1.77"]
+    for folder in left:
+        (folder / "tables").mkdir(parents=True)
+    assert lab.gc()["half_made"] == 0, "young: perhaps at work"
+    for folder in left:
+        for path in (folder / "tables", folder):
+            os.utime(path, (1, 1))
+    assert lab.gc()["half_made"] == 2 and not any(folder.exists() for folder in left)
+
+
+def test_two_gc_at_once(lab: Lab) -> None:
+    trash = lab.folder / "trash"
+    for number in range(60):
+        (trash / f"r{number}" / "tables").mkdir(parents=True)
+    failed: list[Exception] = []
+
+    def collect() -> None:
+        try:
+            Lab.open(lab.folder).gc()
+        except Exception as error:  # whatever it is
+            failed.append(error)
+
+    threads = [threading.Thread(target=collect) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and not list(trash.iterdir())
+
+
+@pytest.mark.skipif(
+    os.getuid() == 0 and not Path("/usr/bin/setpriv").exists(), reason="root may write anywhere"
+)
+@pytest.mark.parametrize(
+    "command",
+    [["runs"], ["show", "latest"], ["gc"], ["tag", "latest", "x"], ["note", "latest", "x"], ["rm", "latest"], ["reindex"],
+     ["config", "--local", "a", "1"], ["archive", "latest"], ["import", "x.zip"], ["doctor", "--lab"], ["diff", "latest", "latest~1"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_no_command_ends_in_a_traceback_in_a_lab_that_is_read_only(
+    lab: Lab, tmp_path: Path, command: list[str]
+) -> None:
+    if command[0] == "import":
+        from luxmeter.experiment.transfer.archive import export_run
+
+        command = ["import", str(export_run(lab.find("a"), tmp_path / "x.zip"))]
+    for path in [lab.folder, *lab.folder.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        caps = (
+            ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner", "--inh-caps=-all"]
+            if os.getuid() == 0
+            else []
+        )
+        words = [
+            sys.executable,
+            "-c",
+            "import ctypes; ctypes.CDLL(None).prctl(24, 1, 0, 0, 0); from luxmeter.view.cli import main; main()",
+        ]
+        done = subprocess.run(
+            [*caps, *words, *command], capture_output=True, text=True, input="y\n", cwd=tmp_path
+        )
+    finally:
+        for path in [lab.folder, *lab.folder.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2), done.stderr
+    if done.returncode == 2:
+        assert done.stderr.strip().endswith("]"), done.stderr
+
+
+def test_damage_is_said_where_it_is_read(lab: Lab) -> None:
+    run = lab.find("a")
+    flip(run.folder / "tables" / "metrics" / "table.parquet")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            run.table("metrics")
+        except LuxmeterError:
+            return
+    assert any("rows-damaged" in str(one.message) for one in said)

@@ -98,6 +98,13 @@ def split_html(result: TraceResult) -> Html | None:
 
 def tables_html(result: TraceResult, *, most_rows: int = MOST_ROWS) -> Html:
     """The calls by API, signature, module, section, line, function; by thread and rank where there are several."""
+    tables = {name: result.table(name.lower()) for name in groupings(result)}
+    made = {name: table_of_calls(name, table, most_rows) for name, table in tables.items() if table.rows}
+    return tabs(made) if made else element("p", "no call was recorded", class_="lux-quiet")
+
+
+def groupings(result: TraceResult) -> list[str]:
+    """By what its calls can be grouped."""
     recording = result.recording
     asked = {
         "API": True,
@@ -109,9 +116,7 @@ def tables_html(result: TraceResult, *, most_rows: int = MOST_ROWS) -> Html:
         "Thread": sum(len(process.threads) for process in recording.processes) > 1,
         "Rank": len({process.rank for process in recording.processes}) > 1,
     }
-    tables = {name: result.table(name.lower()) for name, is_asked in asked.items() if is_asked}
-    made = {name: table_of_calls(name, table, most_rows) for name, table in tables.items() if table.rows}
-    return tabs(made) if made else element("p", "no call was recorded", class_="lux-quiet")
+    return [name for name, is_asked in asked.items() if is_asked]
 
 
 def _knows_lines(result: TraceResult) -> bool:

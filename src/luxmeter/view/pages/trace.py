@@ -69,15 +69,15 @@ def trace_facts(result: TraceResult) -> list[str]:
 
 
 def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: int = MOST_ROWS) -> Html:
-    """The split of a step, flame graph, tables, timeline: as parts of a page."""
+    """The split of a step, flame graph, tables, steps, timeline: as parts of a page."""
     totals = bool(result.recording.totals)
     return joined(
         (
             None if totals else split_html(result),
             None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
-            None if totals else steps_html(result),
             card("Hottest calls", tables_html(result, most_rows=most_rows)),
             source_html(result),
+            None if totals else steps_html(result),
             None if totals else _timeline_card(result, window or Window()),
         )
     )

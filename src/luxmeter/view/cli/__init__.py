@@ -95,9 +95,9 @@ def main() -> None:
         )
         raise SystemExit(2) from None
     except Exception as error:
-        if not type(error).__module__.startswith("sqlalchemy.") or _is_users(error):
+        if type(error).__module__.partition(".")[0] not in ("sqlite3", "psycopg") or _is_users(error):
             raise
-        said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        said = str(error).strip().partition("\n")[0]
         sys.stderr.write(
             f"luxmeter: A database of the lab refuses: {plain(without_password(said)).rstrip('.')}. "
             "Give rights or make room there; luxmeter doctor --lab looks at all of it. [database-refused]\n"

@@ -42,6 +42,7 @@ from luxmeter.view.web import page
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
 MOST_ROWS = 2000
+_DRAWN = ("API", "Signature", "Module")  # by what the graphs name their bars
 _INDENT = re.compile("^ +")
 MOST_FILES = 30
 MOST_STEPS = 200
@@ -157,7 +158,8 @@ def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> H
     ]  # fmt: skip
     left_out = len(table) - len(rows)
     notes = [f"{left_out:,} more are in the trace"] if left_out else []
-    return table_html(Table(columns, cells, notes=notes), names=[r.name for r in rows])
+    names = [r.name for r in rows] if name in _DRAWN else []
+    return table_html(Table(columns, cells, notes=notes), names=names)
 
 
 def flame_of(result: TraceResult) -> Flame:

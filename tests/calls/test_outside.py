@@ -15,6 +15,8 @@ from luxmeter.calls.pauses import Pauses
 from luxmeter.calls.reader import Recording, set_own_work_apart
 from luxmeter.calls.records import EVENT_DTYPE, OWN, SECTION, SPANNED, CallableNames, ProcessRecord, SiteNames
 
+ONE_CORE = "what is traced runs on both cores; the rest are made-up events"
+
 CALLABLES = (
     CallableNames("(luxmeter)"),
     CallableNames("torch.add"),

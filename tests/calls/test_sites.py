@@ -25,6 +25,8 @@ from luxmeter.calls.records import SiteNames
 from luxmeter.calls.sites import UserCode, short_names, words_of
 from luxmeter.errors import UsageError
 
+ONE_CORE = "what records runs on both cores; the rest are the words for it"
+
 HERE = str(Path(__file__).absolute())
 
 

@@ -26,6 +26,8 @@ from luxmeter.calls.records import (
 from luxmeter.calls.steps import CALLED, OPTIMIZERS, find_steps, split_of
 from luxmeter.errors import UsageError
 
+ONE_CORE = "what is traced runs on both cores; the rest are made-up events"
+
 CALLABLES = (
     CallableNames("(luxmeter)"),
     CallableNames("DataLoader.__next__", "next(DataLoader)"),

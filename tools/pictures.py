@@ -229,7 +229,6 @@ def main() -> None:
                 Shot("report", page["report"], height=1060),
                 Shot("report-phone", page["report"], 390, 844, dark=True, at="#calls"),
                 Shot("trace-page", page["calls"], height=1160),
-                Shot("bench-page", page["report"], height=1160, at="#operators-measured"),
                 Shot("model-page", page["models"], height=760, dark=True),
                 Shot("parallel-page", page["parallel"], height=560),
                 Shot("top", page["top"], 1120, 122),

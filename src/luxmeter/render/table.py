@@ -249,7 +249,9 @@ def write_lines(lines: Sequence[str], out: IO[str], *, width: int | None) -> Non
 def _write_stripped(made: IO[str], out: IO[str]) -> None:
     """Without the spaces that fill lines up."""
     made.seek(0)
-    out.writelines(f"{line.rstrip()}\n" for line in made)
+    written = getattr(out, "encoding", None) or "utf-8"  # a terminal may know no more than ASCII
+    for line in made:
+        out.write(f"{line.rstrip()}\n".encode(written, "replace").decode(written))
 
 
 def terminal_width(stream: IO[str]) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import sys
 import traceback
 from pathlib import Path
@@ -71,6 +72,11 @@ def build_app(command: str = "") -> typer.Typer:
 
 def main() -> None:
     """Run the command line. What a user can mend is told in one line, without a traceback; exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # what a terminal has no letters for is a question mark there
+            stream.reconfigure(errors="replace")
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
         build_app(asked if asked in _MODULES else "")()

@@ -9,7 +9,7 @@ import pytest
 
 from luxmeter.experiment import open_lab
 from luxmeter.store import OutputFile, Run
-from luxmeter.view.app.live import Live, Place, looked
+from luxmeter.view.app.live import Live, ReadSoFar, looked
 
 
 def test_a_stream_goes_on_where_the_page_ended(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_a_stream_goes_on_where_the_page_ended(tmp_path: Path) -> None:
     run = Run(writer.folder, lab.folder)
     page, place = looked(run, 1500)
     assert page.curves["loss"].n == 50 and page.state == "running"
-    live = Live(run, Place.of(str(place)))
+    live = Live(run, ReadSoFar.of(str(place)))
     assert "points" not in live.news(time.time_ns())
     for step in range(50, 60):
         writer.log({"loss": float(step), "acc": float("nan")}, step=step)
@@ -32,7 +32,7 @@ def test_a_stream_goes_on_where_the_page_ended(tmp_path: Path) -> None:
     ] is None
     assert "step 59" in news["progress"]
     # The connection broke: another goes on from the last place that it named. The run ends meanwhile, and is compacted.
-    again = Live(run, Place.of(str(live.place)))
+    again = Live(run, ReadSoFar.of(str(live.read_so_far)))
     writer.log({"loss": 60.0}, step=60)
     writer.finish()
     news = again.news(time.time_ns())
@@ -58,10 +58,10 @@ def test_a_long_output_is_followed_through_its_files(tmp_path: Path) -> None:
     writer.finish()
 
 
-@pytest.mark.parametrize("odd", ["", "x", "!!!", "W10", "eyJhIjoxfQ", "A" * 9000, str(Place({"../x": (-1, 2)}, {})), str(Place({}, {"1": (1 << 70, 0)}))])  # fmt: skip
+@pytest.mark.parametrize("odd", ["", "x", "!!!", "W10", "eyJhIjoxfQ", "A" * 9000, str(ReadSoFar({"../x": (-1, 2)}, {})), str(ReadSoFar({}, {"1": (1 << 70, 0)}))])  # fmt: skip
 def test_a_place_that_is_none_is_the_beginning(odd: str) -> None:
-    assert Place.of(odd) == Place()
-    assert Place.of(str(Place({"a-1.arrows": (7, 3)}, {"12": (9, 1)}))) == Place(
+    assert ReadSoFar.of(odd) == ReadSoFar()
+    assert ReadSoFar.of(str(ReadSoFar({"a-1.arrows": (7, 3)}, {"12": (9, 1)}))) == ReadSoFar(
         {"a-1.arrows": (7, 3)}, {"12": (9, 1)}
     )
 
@@ -74,7 +74,7 @@ def test_a_place_in_the_middle_of_a_piece_does_no_harm(tmp_path: Path) -> None:
     name = next((writer.folder / "tables" / "metrics").glob("*.arrows")).name
     run = Run(writer.folder, lab.folder)
     for place in (3, 10**9):
-        assert "points" not in Live(run, Place({name: (place, 0)}, {})).news(time.time_ns())
+        assert "points" not in Live(run, ReadSoFar({name: (place, 0)}, {})).news(time.time_ns())
     writer.finish()
 
 
@@ -83,7 +83,7 @@ def test_of_a_removed_run_it_is_told(tmp_path: Path) -> None:
     with lab.create_run("short") as writer:
         writer.log({"loss": 1.0}, step=0)
         writer.flush()
-        live = Live(Run(writer.folder, lab.folder), Place())
+        live = Live(Run(writer.folder, lab.folder), ReadSoFar())
         assert live.news(time.time_ns())["points"]
         writer.folder.rename(tmp_path / "away")
         assert live.news(time.time_ns())["state"] == "removed"

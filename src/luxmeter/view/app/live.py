@@ -15,11 +15,11 @@ from luxmeter.store import Run
 from luxmeter.view.live import LiveRun
 
 _MOST_POINTS = 500  # of one metric in one go
-_MOST_LETTERS = 4096  # of a place
+_MOST_LETTERS = 4096  # of one as it is written
 
 
 @dataclass(frozen=True)
-class Place:
+class ReadSoFar:
     """How far a run was read. A page carries it, and a stream goes on from there: no point twice, none left out."""
 
     points: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -30,29 +30,29 @@ class Place:
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @staticmethod
-    def of(text: str) -> Place:
+    def of(text: str) -> ReadSoFar:
         """As it was written; what is none is the beginning."""
         try:
             if len(text) > _MOST_LETTERS:
-                return Place()
+                return ReadSoFar()
             points, output = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-            return Place(_places(points), _places(output))
+            return ReadSoFar(_positions(points), _positions(output))
         except (ValueError, TypeError, AttributeError, RecursionError):
-            return Place()
+            return ReadSoFar()
 
 
 class Live:
-    """Follows a run from a place on."""
+    """Follows a run, from what was read of it on."""
 
-    def __init__(self, run: Run, place: Place) -> None:
-        self.run = LiveRun(run, position=place.points)
-        self._output = run.follow_output(place.output)
+    def __init__(self, run: Run, before: ReadSoFar) -> None:
+        self.run = LiveRun(run, position=before.points)
+        self._output = run.follow_output(before.output)
         self._said: dict[str, Any] = {"state": "running"}
 
     @property
-    def place(self) -> Place:
+    def read_so_far(self) -> ReadSoFar:
         """How far it has read."""
-        return Place(self.run.position, self._output.position)
+        return ReadSoFar(self.run.position, self._output.position)
 
     def news(self, now_ns: int) -> dict[str, Any]:
         """`points`: metric -> [[step, value], ...]; `output`; what has changed of `state`, `progress`, `trouble`. Empty if nothing is new."""
@@ -90,12 +90,12 @@ def progress_text(live: LiveRun) -> str:
     return ", ".join(parts)
 
 
-def looked(run: Run, most: int) -> tuple[LiveRun, Place]:
-    """A run that goes on, read until now, and that place."""
+def looked(run: Run, most: int) -> tuple[LiveRun, ReadSoFar]:
+    """A run that goes on, read until now, and how far that is."""
     live = LiveRun(run, most=most)
     output = run.follow_output().skip()
     live.look(time.time_ns())
-    return live, Place(live.position, output.position)
+    return live, ReadSoFar(live.position, output.position)
 
 
 def _pairs(key: str, steps: Any, values: Any) -> list[list[float | None]]:
@@ -105,11 +105,11 @@ def _pairs(key: str, steps: Any, values: Any) -> list[list[float | None]]:
     ]
 
 
-def _places(said: dict[str, Any]) -> dict[str, tuple[int, int]]:
+def _positions(said: dict[str, Any]) -> dict[str, tuple[int, int]]:
     return {str(name): (_whole(a), _whole(b)) for name, (a, b) in said.items()}
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 60:
-        raise ValueError("no place in a file")
+        raise ValueError("no position in a file")
     return value

@@ -41,7 +41,7 @@ from luxmeter.store import Result, Run
 from luxmeter.view.app import compare, run_pages, runs_list, shell, start, trace_pages
 from luxmeter.view.app.curves_part import Chosen, part_of
 from luxmeter.view.app.guard import Guard
-from luxmeter.view.app.live import Live, Place
+from luxmeter.view.app.live import Live, ReadSoFar
 from luxmeter.view.app.reach import file_of, run_of, trace_of
 from luxmeter.view.app.trace_pages import Looked
 from luxmeter.view.app.trace_view import TraceViews
@@ -247,7 +247,7 @@ class App:
         after = request.headers.get("last-event-id") or request.query_params.get("after", "")
         try:
             run = await run_in_threadpool(self._of, request)
-            live = Live(run, Place.of(after))
+            live = Live(run, ReadSoFar.of(after))
         except (LuxmeterError, OSError) as error:
             return PlainTextResponse(f"{error}\n", 404)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -260,13 +260,13 @@ class App:
             try:
                 news = await run_in_threadpool(live.news, time.time_ns())
             except Exception as error:  # noqa: BLE001  (told on the page)
-                yield _event("gone", {"said": str(error)}, str(live.place))
+                yield _event("gone", {"said": str(error)}, str(live.read_so_far))
                 return
             if news.get("state") == "removed":
-                yield _event("gone", {"said": "This run was removed."}, str(live.place))
+                yield _event("gone", {"said": "This run was removed."}, str(live.read_so_far))
                 return
             if news:
-                yield _event("news", news, str(live.place))
+                yield _event("news", news, str(live.read_so_far))
                 said = time.monotonic()
             elif time.monotonic() - said > _QUIET_S:
                 yield ": still here\n\n"

@@ -321,6 +321,10 @@ def load_check(path: str | Path) -> CheckResult:
             )
             for row in said["rows"]
         )
+        if not all(
+            isinstance(said["options"].get(k) or "", str | list) for k in ("dtypes", "device", "backends")
+        ):
+            raise ValueError("its options are none of a check")
         return checked_fields(
             CheckResult(
                 rows, said["environment"], said["options"], said["started"], said["taken_s"], said["complete"], tuple(said["passed"])

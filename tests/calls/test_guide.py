@@ -60,7 +60,13 @@ def test_the_output_is_of_the_kind_shown() -> None:
         text=True,
         check=True,
     )
-    assert _kinds(shown) == _kinds(done.stdout.splitlines()[: len(shown)])
+    shown, printed = (_without_places(lines) for lines in (shown, done.stdout.splitlines()))
+    assert _kinds(shown) == _kinds(printed[: len(shown)])
+
+
+def _without_places(lines: list[str]) -> list[str]:
+    """Where the time outside went, and whether that is worth a word, is another matter in each run."""
+    return [line for line in lines if not line.startswith(("outside the calls", "  "))]
 
 
 def _kinds(lines: list[str]) -> list[list[str]]:
@@ -88,6 +94,7 @@ def test_every_option_exists_and_works(tmp_path: Path) -> None:
         "only": "['torch.add']",
         "skip": "['torch.add']",
         "also": "['json']",
+        "lines_in": "['json']",
         "max_signatures": "16",
         "max_pending": "100_000",
         "device": "None",

@@ -27,6 +27,8 @@ BY = (
     "section",
     "thread",
     "rank",
+    "line",
+    "function",
 )  # as calls.table has it, which is heavy to import; a test compares them
 
 if TYPE_CHECKING:

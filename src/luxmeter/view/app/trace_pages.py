@@ -104,14 +104,13 @@ def _explorer(view: TraceView, looked: Looked) -> Html:
     calls = readable("Calls", lambda: card("Calls", _tables(view, looked)))
     if result.recording.totals:
         return joined((said, calls))
-    timeline = lambda: timeline_html(view.timeline(*(looked.window or ())), source=looked.address("/window"), window=looked.window)  # noqa: E731  # fmt: skip
     return joined(
         (
             said,
             readable("Split", lambda: view.once(split_html.__name__, split_html)),
             readable("Flame graph", lambda: card("Flame graph", view.once(_flame.__name__, _flame))),
             calls,
-            readable("Timeline", lambda: card("Timeline", timeline())),
+            readable("Timeline", lambda: card("Timeline", _timeline(view, looked))),
         )
     )
 
@@ -132,6 +131,11 @@ def _tables(view: TraceView, looked: Looked) -> Html:
         else view.once(f"table {by}", lambda r: _table(r, names[by]))
     )
     return joined((element("nav", *links, class_="lux-bar", aria_label="Group the calls by"), shown))
+
+
+def _timeline(view: TraceView, looked: Looked) -> Html:
+    first = view.timeline(*(looked.window or ()))
+    return timeline_html(first, source=looked.address("/window"), window=looked.window)
 
 
 def _table(result: TraceResult, name: str) -> Html:

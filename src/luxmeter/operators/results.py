@@ -26,6 +26,7 @@ from luxmeter.files import write_named
 from luxmeter.operators.series import series_of
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span
 from luxmeter.store import put_result
+from luxmeter.typed_fields import checked_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -319,8 +320,10 @@ def load_benchmark(path: str | Path) -> BenchResult:
                 f"{path} has version {said['version']!r} of the benchmark format; this Luxmeter reads up to {VERSION}.",
                 "Update Luxmeter, or measure again with this one.",
             )
-        rows = tuple(_row(row) for row in said["rows"])
+        rows = tuple(checked_fields(_row(row)) for row in said["rows"])
         whole = said.get("whole")  # since version 2
+        if not isinstance(said["environment"], dict):
+            raise ValueError("its environment has no names")
         return BenchResult(
             rows,
             said["environment"],

@@ -20,6 +20,7 @@ from luxmeter.errors import UsageError
 from luxmeter.files import write_named
 from luxmeter.render import NUMBER, Column, Table, plain
 from luxmeter.store import put_result
+from luxmeter.typed_fields import checked_fields
 
 VERSION = 1
 CHECK_FORMATS = (".json", ".csv", ".html")
@@ -315,11 +316,19 @@ def load_check(path: str | Path) -> CheckResult:
                 "Update Luxmeter.",
             )
         rows = tuple(
-            CheckRow(**{**row, "errors": tuple(CheckError(**e) for e in row["errors"])})
+            checked_fields(
+                CheckRow(**{**row, "errors": tuple(checked_fields(CheckError(**e)) for e in row["errors"])})
+            )
             for row in said["rows"]
         )
-        return CheckResult(
-            rows, said["environment"], said["options"], said["started"], said["taken_s"], said["complete"], tuple(said["passed"])
+        if not all(
+            isinstance(said["options"].get(k) or "", str | list) for k in ("dtypes", "device", "backends")
+        ):
+            raise ValueError("its options are none of a check")
+        return checked_fields(
+            CheckResult(
+                rows, said["environment"], said["options"], said["started"], said["taken_s"], said["complete"], tuple(said["passed"])
+            )
         )  # fmt: skip
     except OSError as error:
         raise UsageError("check-unreadable", f"{path} cannot be read: {error}.", "Check the path.") from error

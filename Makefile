@@ -1,14 +1,14 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later:
 #   make demo    sets up, runs the main job on a small real training, shows the result
 #   make test    sets up, runs all checks and tests
-# More: make lint | pictures | dist | bench | mindspore | test-mindspore | test-peers | test-launch | test-versions | soak | sanitize | clean
+# More: make lint | pictures | dist | bench | mindspore | test-mindspore | test-peers | test-launch | test-versions | soak | attack | sanitize | clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint pictures dist bench mindspore test-mindspore test-peers launch test-launch test-versions soak sanitize clean setup peers
+.PHONY: demo test lint pictures dist bench mindspore test-mindspore test-peers launch test-launch test-versions soak attack sanitize clean setup peers
 
 setup:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
@@ -74,8 +74,14 @@ bench: setup peers mindspore
 sanitize: setup
 	@$(BIN)/python tools/sanitize.py
 
+# The long attack on every kind of file (docs/trust.md) is one of these.
 soak: setup
 	@$(BIN)/python -m pytest -q -m soak
+
+# Files damaged and forged, commands killed: docs/trust.md. ARGS="--seed 2 --files 500" for other ones.
+attack: setup
+	@$(BIN)/python -W ignore tools/attack.py $(ARGS)
+
 
 clean:
 	rm -rf $(VENV) .venv-peers .venv-mindspore .venv-launch build dist demo src/*.egg-info

@@ -84,6 +84,13 @@ def test_work_that_says_that_it_goes_on_has_its_time_anew(pool: Pool) -> None:
     assert beat("something else") == ["no result within 1.2 s"]
 
 
+def test_a_worker_that_starts_slowly_takes_no_time_of_another_one(tmp_path: Path) -> None:
+    (tmp_path / "slow_start.py").write_text("import time\ntime.sleep(1.5)\n")
+    with Pool(workers=2, preload=["slow_start"], paths=[str(tmp_path)]) as two:
+        found = dict(two.map(f"{WORK}:echo", [{"value": 1}, {"value": 2}], timeout_s=1.4))
+    assert [found[i].value for i in range(2)] == [1, 2], found
+
+
 def test_all_that_a_worker_started_ends_with_it(pool: Pool, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     outcome = pool.run(f"{WORK}:start_child", {"pid_file": str(pid_file)}, timeout_s=1)

@@ -229,6 +229,7 @@ class _Worker:
         self._timeout_s: float | None = None
         self._deadline: float | None = None
         self._alive = b""
+        self._waits = False
         self._open = True
 
     def begin(self, number: int, frame: bytes, timeout_s: float | None, alive: str = "") -> None:
@@ -238,9 +239,14 @@ class _Worker:
         self._printed.clear()
         self._began = time.monotonic()
         self._timeout_s, self._alive = timeout_s, alive.encode()
-        self._deadline = None if timeout_s is None else self._began + timeout_s
+        self._deadline, self._waits = None, True
 
     def watch(self, selector: selectors.BaseSelector) -> None:
+        if (
+            self._waits
+        ):  # the work is sent from now on: before, another worker may have been starting, for long
+            self._waits, self._began = False, time.monotonic()
+            self._deadline = None if self._timeout_s is None else self._began + self._timeout_s
         process = self.process
         assert process.stdin and process.stdout and process.stderr
         selector.register(process.stdout, selectors.EVENT_READ, (self, self._read_answer))

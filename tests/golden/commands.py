@@ -51,6 +51,7 @@ CASES: dict[str, list[str]] = {
     "report": ["report base0 --against fast0 -o base0.md", "cat base0.md", "report broke trained -o two.md", "cat two.md", "report base0 -o base0.pdf"],
     "plot-picture": ["plot base0 fast0 -m loss -o loss.svg", "cat loss.svg", "plot base0 -m loss -o loss.png --dark", "cat loss.png"],
     "top": ["top --once", "top --once --json"],
+    "ui": ["ui --port 70000", "ui --host lab.example --port 0 --no-browser extra"],
     "note": ["note base0", "note base0 'a good one'", "note base0", "note broke", "show base0 --json", "runs --columns id,note"],
     "tag": ["tag base0", "tag base0 first best", "tag best", "untag base0 best", "tag best", "tag base0 --remove first", "runs --tag first"],
     "archive": ["archive plain", "runs --json --name plain", "archive --undo plain old", "runs --name plain"],

@@ -21,7 +21,7 @@ MAY_LOAD = {
     "diff latest latest~1": (),
     "code latest": (),
     "tag latest": (),
-    "config --json": (),
+    "config -l": (),
     "queue list": (),
     "doctor --no-try": (),
 }  # fmt: skip
@@ -41,7 +41,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab with two runs that the index knows."""
     folder = tmp_path_factory.mktemp("start-up") / "lab"
     for lr in (0.1, 0.2):
-        with lux.Experiment("small", params={"lr": lr}, lab=folder, quiet=True, code=False) as experiment:
+        with lux.Experiment("small", params={"lr": lr}, lab=folder, quiet=True) as experiment:
             experiment.log({"loss": lr}, step=1)
     assert len(lux.runs(lab=folder)) == 2
     return folder

@@ -107,6 +107,8 @@ def test_a_worker_does_not_join_the_cluster_of_another_which_ends_with_it(
             (tmp_path / "go").touch()
             assert second.wait(LIMIT_S) == 0
     assert states() == ["done"], Path("worker.out").read_text()
+    until(lambda: not marked(os.environ[MARK]), "the end of the first one's Ray")
+    scratch.remove_left()
 
 
 def test_a_sweep() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 
 import pytest
 
@@ -160,9 +161,9 @@ def test_a_table_of_calls_fits() -> None:
     rows = [row("torch.nn.functional.linear", "f32[4,64,128], f32[5000,128], None"), row("+", "f32[1]")]
     for by, heads in (("api", ["api", "n", "self"]), ("signature", ["signature", "of", "n", "self"])):
         table = CallTable(rows, by=by)
-        assert "first us" in table.text() and len(table.text().splitlines()[0]) > 100
+        assert "first" in table.text() and len(table.text().splitlines()[0]) > 100
         narrow = table.text(width=72).splitlines()
-        assert max(map(len, narrow)) <= 72 and "first us" not in narrow[0] and "share" in narrow[0]
+        assert max(map(len, narrow)) <= 72 and "first" not in narrow[0] and "share" in narrow[0]
         assert [word for word in narrow[0].split() if word in heads] == heads
     assert "f32[4,64,128], f32[5..." in "\n".join(narrow)
 
@@ -183,3 +184,41 @@ def test_a_number_is_never_cut() -> None:
     )
     for width in range(1, 40):
         assert "1234567" in table.text(width) and "6.91 K" in table.text(width)
+
+
+@pytest.mark.parametrize(
+    ("given", "most", "shown"),
+    [
+        ("Linear(in_features=64, out_features=256), f32[32,64]", None, "f32[32,64], Linear(in_features=64, out_features=256)"),
+        ("Linear(in_features=64, out_features=256, bias=True), f32[32,64]", 48, "f32[32,64], Linear(64, 256, True)"),
+        ("f32[2,3], f32[3], dim=1", 48, "f32[2,3], f32[3], dim=1"),
+        ("f32[128,128,128,128], f32[128,128,128], i64[9]", 30, "f32[128,128,128,128], f32[128,128,128], i64[9]"),
+        ("f32[2,3], a_rather_long_word_of_many_letters=1", 30, None),
+        ("Linear(in_features=64), 3", None, "Linear(in_features=64), 3"),
+        ("Linear(in_features=[4, ", None, "Linear(in_features=[4, "),
+    ],
+)  # fmt: skip
+def test_a_signature_has_its_shapes_first_and_keeps_them(
+    given: str, most: int | None, shown: str | None
+) -> None:
+    found = Column("signature", is_signature=True, most=most).text(given)
+    assert shown is None or found == shown
+    assert [shape for shape in re.findall(r"\w+\[[\d,]+\]", given) if shape not in found] == []
+    assert most is None or len(found) <= most or found == given
+
+
+def test_two_sizes_of_one_layer_look_different() -> None:
+    column = Column("signature", is_signature=True, most=40)
+    layer = "Conv2d(in_channels=3, out_channels=64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)), f32[{},3,224,224]"
+    assert column.text(layer.format(1)) != column.text(layer.format(8))
+    assert column.text("Linear(in_features=64, out_features=256, bias=True), f32[32,64]") != column.text(
+        "Linear(in_features=64, out_features=512, bias=True), f32[32,64]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(9999.96, "10,000"), (12345.6, "12,346"), (999.96, "1000"), (0.12345, "0.1235"), (3e-9, "3e-09")],
+)
+def test_a_number_is_no_power_of_ten_that_a_person_can_read(value: float, shown: str) -> None:
+    assert Column("x", NUMBER).text(value) == shown

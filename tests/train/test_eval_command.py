@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError
@@ -117,6 +118,25 @@ def logged(run: Run, which: str = "eval") -> dict[str, float]:
 
 
 # -- what is evaluated ------------------------------------------------------------------------------------------------------
+
+
+SPLIT = """
+class Split(Digits):
+    def initial_trainer(self, params):
+        self.model = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 3))
+        self.optim = torch.optim.SGD(self.model.parameters(), lr=params.lr)
+        xs = torch.randn(64, 6)
+        kept, left = torch.utils.data.random_split(torch.utils.data.TensorDataset(xs, xs[:, :3].argmax(1)), [32, 32])
+        self.regist_databundler(train=lux.DataLoader(kept, batch_size=4, shuffle=True), eval=lux.DataLoader(left, batch_size=4))
+"""
+
+
+@pytest.mark.parametrize("folder", ["named", "./experiment"])
+def test_data_that_is_drawn_without_a_seed_is_that_of_the_training(start: Start, folder: str) -> None:
+    """Otherwise what was trained on would be among what is evaluated."""
+    run = start(script(HEAD, TRAINER, SPLIT, TRAIN.replace("Digits", "Split"), folder=folder))
+    torch.rand(3)  # another place in the random state than where the training began
+    assert dict(evaluate_run(run).metrics) == logged(run)
 
 
 def test_as_the_training_was_at_its_end(start: Start, capsys: pytest.CaptureFixture[str]) -> None:

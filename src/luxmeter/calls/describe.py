@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from luxmeter.calls.checked import check_line
 from luxmeter.calls.records import CALL, SECTION, STEP, CallableNames, SignatureNames, SiteNames
 from luxmeter.calls.sites import Sources, UserCode, words_of
 from luxmeter.signature import Opaque, Signature, describe, signature_from_json, tensors_in
@@ -300,7 +301,8 @@ def read_lines(
     for line in lines:
         try:
             told = json.loads(_without_sum(line))
-        except ValueError:
+            check_line(told)
+        except (ValueError, RecursionError):
             if damaged is not None:
                 damaged.append(line)
             continue

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from luxmeter.calls.checked import check_end
 from luxmeter.calls.describe import OWN_NAME, read_lines
 from luxmeter.calls.records import (
     EVENT_DTYPE,
@@ -290,7 +291,9 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
     if damaged:
         tell_loss(process / "words.jsonl", f"{len(damaged)} of its lines")
     end = read_json(process / "end.json", default=None)
-    if end is None:
+    if end is not None:
+        check_end(end)
+    else:
         end = running if running is not None and pid == os.getpid() else {}
     for number, pairs in end.get("float_ranges", ()):
         if number in signatures:
@@ -304,7 +307,8 @@ def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table
         compact = part.with_suffix(".parquet")
         table = read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
         if table is not None:
-            yield table
+            known = [EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names]
+            yield table.select([field.name for field in known]).cast(pa.schema(known))
 
 
 def set_own_work_apart(columns: dict[str, Numbers]) -> None:

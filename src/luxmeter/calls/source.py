@@ -46,8 +46,8 @@ class SourceFile:
         near = {n + k for n in (x.number for x in self.lines if x.n) for k in range(-_AROUND, _AROUND + 1)}
         columns = [
             Column("n", NUMBER, form=",", missing="", goes=1),
-            Column("total ms", DURATION, unit="ms", form=",.3f", missing="", goes=2),
-            Column("self ms", DURATION, unit="ms", form=",.3f", missing=""),
+            Column("total", DURATION, missing="", goes=2),
+            Column("self", DURATION, missing=""),
             Column("share", SHARE, form=".1%", missing="", bar=True),
             Column("line", NUMBER),
             Column(self.name, least=20, one_line=True),

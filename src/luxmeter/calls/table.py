@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from luxmeter.calls.groups import by_group, distinct, firsts
 from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED, CallableNames
 from luxmeter.calls.tree import parents
 from luxmeter.errors import UsageError, suggestion
@@ -128,13 +129,13 @@ class CallTable:
                 goes=None if tells_apart else 7,
             ),
             Column("n", NUMBER, form=","),
-            Column("total ms", DURATION, unit="ms", form=",.3f", goes=8),
-            Column("self ms", DURATION, unit="ms", form=",.3f"),
-            Column("mean us", DURATION, unit="us", form=",.1f", goes=4),
-            Column("p50 us", DURATION, unit="us", form=",.1f", goes=5),
-            Column("p95 us", DURATION, unit="us", form=",.1f", goes=2),
-            Column("max us", DURATION, unit="us", form=",.1f", goes=3),
-            Column("first us", DURATION, unit="us", form=",.1f", goes=1),
+            Column("total", DURATION, goes=8),
+            Column("self", DURATION),
+            Column("mean", DURATION, goes=4),
+            Column("p50", DURATION, goes=5),
+            Column("p95", DURATION, goes=2),
+            Column("max", DURATION, goes=3),
+            Column("first", DURATION, goes=1),
             Column("share", SHARE, form="6.1%"),
         ]
         rows = [
@@ -351,14 +352,15 @@ def _codes(recording: Recording, by: str, at: Numbers) -> tuple[Numbers, list[Na
     for column in columns:
         values = events[column][at].astype(np.int64)
         code = code * (int(values.max(initial=0)) + 1) + values
-    _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+    values, inverse = distinct(code)
+    first = firsts(inverse, len(values))
     name = namer(recording, by)
     groups: dict[Named, int] = {}
     merged = np.zeros(len(first), dtype=np.int64)
     for i, k in enumerate(at[first].tolist()):
         said = name(*(int(events[c][k]) for c in ("callable", "signature", "thread", "process", "site")))
         merged[i] = groups.setdefault(said, len(groups))
-    return merged[inverse.ravel()], list(groups)
+    return merged[inverse], list(groups)
 
 
 def _rows(
@@ -371,11 +373,11 @@ def _rows(
     flags: Numbers,
     wait: Numbers,
 ) -> list[Row]:
-    order = np.lexsort((duration, codes))
-    by_time = np.lexsort((start, codes))
     n = np.bincount(codes, minlength=len(named))
     begin = np.cumsum(n) - n
-    ordered = duration[order]
+    grouped = duration[by_group(codes, len(named))]
+    in_time = np.argsort(start, kind="stable")
+    first_calls = duration[in_time[firsts(codes[in_time], len(named))]]
     sums = [
         _sums(codes, values, len(named))
         for values in (total_time, own, wait, (flags & RAISED).astype(np.int64))
@@ -383,10 +385,10 @@ def _rows(
     whole = int(sums[1].sum()) or 1
     rows = []
     for i, (name, detail, framework) in enumerate(named):
-        part = ordered[begin[i] : begin[i] + n[i]]
+        part = np.sort(grouped[begin[i] : begin[i] + n[i]])
         total, self_ns, waited, raised = (int(s[i]) for s in sums)
         p50, p95, p99 = (int(part[_rank_of(p, len(part))]) for p in (50, 95, 99))
-        first = int(duration[by_time[begin[i]]])
+        first = int(first_calls[i])
         rows.append(
             Row(name, int(n[i]), total, self_ns, total / int(n[i]), int(part[0]), p50, p95, p99, int(part[-1]), first,
                 self_ns / whole, detail, raised, total - waited, framework)

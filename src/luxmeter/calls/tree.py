@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from luxmeter.calls.groups import distinct
 from luxmeter.calls.records import OWN
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def parents(events: dict[str, Numbers]) -> Numbers:
     n = len(events["depth"])
     found = np.full(n, -1, dtype=np.int64)
     lane = events["process"].astype(np.int64) << 32 | events["thread"].astype(np.int64)
-    order = np.argsort(lane, kind="stable")
+    # Of one thread they are in order already.
+    order = np.argsort(lane, kind="stable") if n and (lane != lane[0]).any() else np.arange(n)
     lanes, depth = lane[order], events["depth"][order].astype(np.int64)
     start = events["start_ns"][order]
     end = start + events["duration_ns"][order] + events["own_ns"][order]
@@ -88,7 +90,7 @@ def make_tree(recording: Recording) -> CallTree:
     kept = recording.of_program()
     events = {name: column[kept] for name, column in recording.events.items()}
     parent = parents(events)
-    depth = events["depth"]
+    depth, callables = events["depth"], len(recording.callables)
     node = np.zeros(len(parent), dtype=np.int64)
     keys: list[tuple[int, int]] = [(0, 0)]  # (parent node, callable); 0 is the root
     for level in range(int(depth.max(initial=0)) + 1):
@@ -96,11 +98,9 @@ def make_tree(recording: Recording) -> CallTree:
         if not len(here):
             continue
         up = np.where(parent[here] >= 0, node[parent[here]], 0)
-        pairs, inverse = np.unique(
-            np.stack([up, events["callable"][here].astype(np.int64)], axis=1), axis=0, return_inverse=True
-        )
-        node[here] = len(keys) + inverse.ravel()
-        keys.extend((int(a), int(b)) for a, b in pairs)
+        pairs, inverse = distinct(up * callables + events["callable"][here])
+        node[here] = len(keys) + inverse
+        keys.extend(divmod(pair, callables) for pair in pairs.tolist())
     size = len(keys)
     n = np.bincount(node, minlength=size)
     total, child = np.zeros(size, np.int64), np.zeros(size, np.int64)

@@ -12,6 +12,7 @@ from luxmeter.described import Described, told_apart
 from luxmeter.experiment.compare.diff import ABSENT, Change, RunDiff
 from luxmeter.files import write_file
 from luxmeter.literal import show
+from luxmeter.render import number
 from luxmeter.store import Run, layout, records
 
 _MOST = 4  # things of a kind that are named; the rest is counted
@@ -41,11 +42,6 @@ def some(things: Iterable[str]) -> str:
     listed = list(things)
     more = len(listed) - _MOST
     return ", ".join(listed[:_MOST]) + (f" and {more} more" if more > 0 else "")
-
-
-def number(value: float) -> str:
-    """Short, with the digits that matter."""
-    return f"{value:.4g}"
 
 
 def _param(change: Change) -> str:

@@ -24,7 +24,7 @@ from luxmeter.experiment.folder import ExperimentFolder, folder_of
 from luxmeter.experiment.lineage import forgiving, in_environment, note_child, outer_run, parent_of, same_lab
 from luxmeter.experiment.options import ExperimentSettings, listed, make_options
 from luxmeter.experiment.other_rank import OtherRank, tell_other_ranks
-from luxmeter.experiment.reproduce.handover import job_given, note_run, reserved
+from luxmeter.experiment.reproduce.handover import draw_for_job, job_given, note_run, reserved
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
 from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, number_of, records
@@ -128,6 +128,8 @@ class Experiment:
             self._is_silent = True
             if job_given() is None:
                 self._join_rank_0()
+            else:
+                draw_for_job(self.name)
             return
         if self._place is not None:
             self._folder = ExperimentFolder(self._place)

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from luxmeter.errors import UsageError
 from luxmeter.experiment.reproduce import handover
-from luxmeter.store import Lab, RunWriter, active_run, records
+from luxmeter.store import Lab, RunWriter, records, run_around
 
 VARIABLE = (
     "LUXMETER_PARENT"  # set while an experiment runs, for the processes it starts: the folder of its run
 )
+
+
+class _Entry:
+    """A run that this process tells its children of."""
+
+    def __init__(self, folder: str, by_main: bool) -> None:
+        self.folder, self.by_main = folder, by_main
+
+
+_lock = threading.Lock()
+_entered: list[_Entry] = []
+_before: str | None = None  # what the variable said when there was none
 
 
 class Parent(NamedTuple):
@@ -25,11 +38,11 @@ class Parent(NamedTuple):
 
 
 def outer_run() -> Parent | None:
-    """The run that is active here, or the one of the process that started this one."""
-    active = active_run()
+    """The run that this thread is in, or the main thread, or the process that started this one."""
+    active = run_around()
     if active is not None:
         return Parent(active.id, active.folder)
-    folder = Path(os.environ.get(VARIABLE) or "/nowhere")
+    folder = Path(_told() or "/nowhere")
     return Parent(folder.name, folder) if (folder / "run.json").is_file() else None
 
 
@@ -76,15 +89,32 @@ def note_child(parent_folder: Path, run_id: str) -> None:
 @contextlib.contextmanager
 def in_environment(run_folder: Path) -> Iterator[None]:
     """Tell processes that are started inside which run they belong to."""
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = str(run_folder)
+    global _before
+    entry = _Entry(str(run_folder), threading.current_thread() is threading.main_thread())
+    with _lock:
+        if not _entered:
+            _before = os.environ.get(VARIABLE)
+        _entered.append(entry)
+        os.environ[VARIABLE] = entry.folder
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(VARIABLE, None)
-        else:
-            os.environ[VARIABLE] = before
+        with _lock:  # threads end in any order
+            _entered.remove(entry)
+            last = _entered[-1].folder if _entered else _before
+            if last is None:
+                os.environ.pop(VARIABLE, None)
+            else:
+                os.environ[VARIABLE] = last
+
+
+def _told() -> str | None:
+    """What the variable says, but for what other threads of this process put there: they are no parents of this one."""
+    said = os.environ.get(VARIABLE)
+    with _lock:
+        if said not in [entry.folder for entry in _entered]:
+            return said
+        return next((entry.folder for entry in reversed(_entered) if entry.by_main), _before)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from luxmeter.environment import Difference
 from luxmeter.errors import UsageError
 from luxmeter.operators.results import MEASURED, BenchResult, Row, load_benchmark
 from luxmeter.operators.weighing import RunVerdict, rounds_of, run_verdicts, turns_of, weight_ns
-from luxmeter.render import NUMBER, SHARE, Column, Table
+from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 from luxmeter.verdict import Regression, Wander
 
 _IDENTITY = ("op", "kernel", "signature", "scale", "dtype", "backend", "mode", "device", "threads")
@@ -128,12 +128,12 @@ class BenchDiff:
         columns = [
             Column(""),
             Column("op", folds=20),
-            Column("signature", most=48, folds=16),
+            Column("signature", is_signature=True, most=48, folds=16),
             Column("scale", goes=4),
             Column("dtype", goes=3),
             Column("backend", goes=2),
-            Column("us A", NUMBER),
-            Column("us B", NUMBER),
+            Column("A", DURATION),
+            Column("B", DURATION),
             Column("change", SHARE, form="+.1%", missing=""),
             Column("95 %", goes=1),
             Column("effect", NUMBER, form="+.2f", missing="", goes=0),
@@ -141,7 +141,7 @@ class BenchDiff:
             Column("why", folds=16),
         ]
         rows = [
-            [c.call, c.kernel or c.op, c.signature, c.scale, c.dtype, c.backend, c.median_a_us, c.median_b_us, c.relative,
+            [c.call, c.kernel or c.op, c.signature, c.scale, c.dtype, c.backend, _ns(c.median_a_us), _ns(c.median_b_us), c.relative,
              "" if c.low is None or c.high is None else f"{c.low:+.1%} .. {c.high:+.1%}", c.effect, c.share, c.why]
             for c in shown[:top]
         ]  # fmt: skip
@@ -341,3 +341,7 @@ def _notes(a: BenchResult, b: BenchResult, names: tuple[str, str]) -> Iterator[s
             yield f"{name} was stopped early: rows are missing"
     if a.rows and not any(row.traced_calls for row in a):
         yield f"{names[0]} does not say how often a program runs its operators: no verdict on a run"
+
+
+def _ns(time_us: float | None) -> float | None:
+    return None if time_us is None else time_us * 1e3

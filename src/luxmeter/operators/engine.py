@@ -200,7 +200,8 @@ class Engine:
 
 def _with_weight(row: Row, job: Job) -> Row:
     """A row that was kept; how often the program ran it is told by this call's operators, whoever measured it."""
-    return replace(row, **{name: job.base.get(name, "" if name == "traced_at" else None) for name in TRACED})
+    told: dict[str, Any] = {name: job.base.get(name, "" if name == "traced_at" else None) for name in TRACED}
+    return replace(row, **told)
 
 
 def _second_looks(rows: int) -> int:

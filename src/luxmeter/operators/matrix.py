@@ -10,7 +10,7 @@ from typing import Any
 from luxmeter.errors import UsageError
 from luxmeter.operators.diff import STATED_RATE, BenchChange, BenchDiff, diff_benchmarks, names_of
 from luxmeter.operators.results import BenchResult, load_benchmark
-from luxmeter.render import NUMBER, SHARE, Column, Table
+from luxmeter.render import DURATION, SHARE, Column, Table
 from luxmeter.verdict import Regression
 
 _QUIET = ("same", "unclear", "neither")
@@ -53,10 +53,10 @@ class BenchMatrix:
         rows.sort(key=lambda row: -max(_weight(c) for c in row))
         columns = [
             Column("op", folds=20),
-            Column("signature", most=40, folds=16),
+            Column("signature", is_signature=True, most=40, folds=16),
             Column("scale", hidden="empty", goes=2),
             Column("of the run", SHARE, missing="", hidden="empty", goes=1),
-            Column(f"{self.names[0]} us", NUMBER, missing=""),
+            Column(self.names[0], DURATION, missing=""),
             *(Column(name) for name in self.names[1:]),
         ]
         lines = [self._line(row) for row in rows[:top]]
@@ -66,7 +66,14 @@ class BenchMatrix:
     def _line(self, row: Sequence[BenchChange | None]) -> list[Any]:
         one = next(c for c in row if c is not None)
         first_us = next((c.median_a_us for c in row if c is not None and c.median_a_us), None)
-        return [one.kernel or one.op, one.signature, one.scale, one.share, first_us, *map(_cell, row)]
+        return [
+            one.kernel or one.op,
+            one.signature,
+            one.scale,
+            one.share,
+            None if first_us is None else first_us * 1e3,
+            *map(_cell, row),
+        ]
 
     def _below(self) -> list[str]:
         lines = []

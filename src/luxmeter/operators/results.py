@@ -24,7 +24,7 @@ from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
 from luxmeter.files import write_named
 from luxmeter.operators.series import series_of
-from luxmeter.render import NUMBER, SHARE, Column, Table
+from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span
 from luxmeter.store import put_result
 
 if TYPE_CHECKING:
@@ -382,14 +382,14 @@ def _table(rows: Sequence[Row]) -> Table:
 
     columns = [
         Column("op"),
-        Column("signature", most=48, folds=20),
+        Column("signature", is_signature=True, most=48, folds=20),
         Column("scale", hidden="empty"),
         Column("dtype"),
         Column("backend"),
         Column("mode", hidden="same"),
         Column("device", hidden="same"),
         Column("threads", NUMBER, hidden="same"),
-        Column("median us", NUMBER, form=".4g", missing=""),
+        Column("median", DURATION, missing=""),
         Column("±", SHARE, missing="", goes=4),
         Column("GFLOP/s", NUMBER, form=".3g", missing="", hidden="empty", goes=1),
         Column("GB/s", NUMBER, form=".3g", missing="", hidden="empty", goes=2),
@@ -398,7 +398,7 @@ def _table(rows: Sequence[Row]) -> Table:
         Column("status", folds=20),
     ]
     lines = [
-        [name(r), r.signature, r.scale, r.dtype, r.backend, r.mode, r.device, r.threads, r.median_us, half(r),
+        [name(r), r.signature, r.scale, r.dtype, r.backend, r.mode, r.device, r.threads, _ns(r.median_us), half(r),
          r.gflops_per_s, r.gb_per_s, r.max_rel_error, r.speedup, status(r)]
         for r in rows
     ]  # fmt: skip
@@ -460,13 +460,13 @@ def pair_table(pairs: Iterable[Pair]) -> Table:
     names = (pairs[0].first.backend, pairs[0].second.backend) if pairs else ("first", "second")
     columns = [
         Column("op"),
-        Column("signature", most=40, folds=16),
+        Column("signature", is_signature=True, most=40, folds=16),
         Column("scale", hidden="same"),
         Column("dtype"),
         Column("mode", hidden="same"),
         Column("threads", NUMBER, hidden="same"),
-        Column(f"{names[0]} us"),
-        Column(f"{names[1]} us"),
+        Column(names[0]),
+        Column(names[1]),
         Column("ratio", NUMBER, form=".2f", missing=""),
         Column("max error", NUMBER, form=".1e", missing=""),
         Column("remark", folds=20),
@@ -483,5 +483,9 @@ def _time(row: Row) -> str:
     if row.median_us is None:
         return ""
     if row.n < 2 or row.ci_low_us is None or row.ci_high_us is None:
-        return f"{row.median_us:.4g}"
-    return f"{row.median_us:.4g} [{row.ci_low_us:.4g}, {row.ci_high_us:.4g}]"
+        return span(row.median_us * 1e3)
+    return f"{span(row.median_us * 1e3)} [{span(row.ci_low_us * 1e3)}, {span(row.ci_high_us * 1e3)}]"
+
+
+def _ns(time_us: float | None) -> float | None:
+    return None if time_us is None else time_us * 1e3

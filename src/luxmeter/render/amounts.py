@@ -10,7 +10,7 @@ def number(value: Any) -> str:
     """12345.6 -> `12,346`, 0.12345 -> `0.1235`; whole numbers as they are."""
     if not isinstance(value, float):
         return str(value)
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
+    return f"{value:,.0f}" if 9999.5 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def mark(value: float) -> str:

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from luxmeter.render.amounts import amount, number, share, size, span
 from luxmeter.render.plain_text import one_line, plain
+from luxmeter.render.signatures import signature_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,6 +57,7 @@ class Column:
     Where the width is too small, text is folded down to `folds` columns; then the columns with the lowest `goes` go first
     (None stays); then text is cut down to `least`. A text longer than `most` is always cut. `one_line`: never folded.
     `hidden` leaves the column out if no row has a value (`empty`) or all have the same (`same`). `bar`: on a page a share is drawn, too. `is_state`: coloured where the terminal has colours.
+    `is_signature`: shapes first, and shortened without losing one.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Column:
     missing: str = "-"
     bar: bool = False
     is_state: bool = False
+    is_signature: bool = False
 
     def text(self, value: Any) -> str:
         """The words of one value in this column."""
@@ -80,6 +83,8 @@ class Column:
             return "yes" if value else "no"
         if self.kind is TEXT and isinstance(value, float):
             return number(value)
+        if self.is_signature:
+            return signature_text(one_line(str(value)), self.most)
         if self.kind is TEXT or isinstance(value, str):
             return shortened(one_line(str(value)), self.most)
         if self.unit:
@@ -244,7 +249,9 @@ def write_lines(lines: Sequence[str], out: IO[str], *, width: int | None) -> Non
 def _write_stripped(made: IO[str], out: IO[str]) -> None:
     """Without the spaces that fill lines up."""
     made.seek(0)
-    out.writelines(f"{line.rstrip()}\n" for line in made)
+    written = getattr(out, "encoding", None) or "utf-8"  # a terminal may know no more than ASCII
+    for line in made:
+        out.write(f"{line.rstrip()}\n".encode(written, "replace").decode(written))
 
 
 def terminal_width(stream: IO[str]) -> int | None:

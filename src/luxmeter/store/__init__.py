@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from luxmeter.store.active import active_folder as active_folder
     from luxmeter.store.active import active_run as active_run
     from luxmeter.store.active import beside as beside
+    from luxmeter.store.active import run_around as run_around
     from luxmeter.store.active import runs_begun_here as runs_begun_here
     from luxmeter.store.blobs import blob_path as blob_path
     from luxmeter.store.blobs import read_blob as read_blob
@@ -93,6 +94,7 @@ __getattr__, __dir__, __all__ = door(
         "active_folder": "active",
         "active_run": "active",
         "beside": "active",
+        "run_around": "active",
         "runs_begun_here": "active",
         "blob_path": "blobs",
         "read_blob": "blobs",

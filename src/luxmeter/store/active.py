@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _context: ContextVar[RunWriter | None] = ContextVar("luxmeter_run", default=None)
 # Threads start with an empty context of their own; there the innermost run of the process holds.
 _entered: list[RunWriter] = []
+_of_main: list[RunWriter] = []  # those of them that the main thread is in
 _beside: list[RankWriter] = []
 _begun: dict[Path, None] = {}  # the outermost runs that this process was in, also those that have ended
 
@@ -24,6 +26,14 @@ def active_run() -> RunWriter | None:
     run = _context.get()
     if run is None or run.state != "running":  # ended elsewhere: by a signal, by another thread
         run = _entered[-1] if _entered else None
+    return run
+
+
+def run_around() -> RunWriter | None:
+    """The run that what begins here is begun in: not one that another thread than the main one is in."""
+    run = _context.get()
+    if run is None or run.state != "running":
+        run = _of_main[-1] if _of_main else None
     return run
 
 
@@ -57,8 +67,13 @@ def activate(run: RunWriter) -> Iterator[RunWriter]:
     if not _entered:
         _begun[run.folder] = None
     _entered.append(run)
+    by_main = threading.current_thread() is threading.main_thread()
+    if by_main:
+        _of_main.append(run)
     try:
         yield run
     finally:
         _entered.remove(run)
+        if by_main:
+            _of_main.remove(run)
         _context.reset(token)

@@ -126,6 +126,9 @@ def test_a_trace_is_explored(lab: Path) -> None:
     third = named("third", lab)
     page = ask.get(f"/run/{third.id}/trace").text
     assert "Flame graph" in page and "torch.rand" in page and 'data-lux="timeline"' in page
+    by_signature = ask.get(f"/run/{third.id}/trace?by=signature").text
+    assert ">Signature</th>" in by_signature and ">Signature</th>" not in page and ">API</th>" in page
+    assert ask.get(f"/run/{third.id}/trace?by=nonsense").status_code == 200
     whole = ask.get(f"/run/{third.id}/trace/window?width=100").json()
     bars = whole["lanes"][0]["bars"]
     assert (

@@ -310,3 +310,48 @@ def test_a_run_removed_and_a_server_gone_are_told_on_the_page(lab: Path, server:
         process.wait(20)
         tab.locator("main tbody a").first.click()
         tab.get_by_text("The server does not answer").wait_for()
+
+
+TRAINER = """
+import time, torch, luxmeter as lux
+
+class Points(lux.Trainer):
+    def initial_trainer(self, params):
+        self.model = torch.nn.Linear(4, 2)
+        self.optim = torch.optim.SGD(self.model.parameters(), lr=params.lr)
+        points = torch.randn(64, 4)
+        self.register_data(train=lux.DataLoader(list(zip(points, (points.sum(1) > 0).long())), batch_size=32))
+
+    def train_batch(self, eidx, idx, global_step, batch_data, params, device):
+        xs, ys = batch_data
+        time.sleep(0.01)
+        return torch.nn.functional.cross_entropy(self.model(xs), ys)
+
+Points({"lr": 0.1, "epoch": 100000}).train()
+"""
+
+
+def test_a_training_is_paused_resumed_and_stopped(lab: Path) -> None:
+    Path("points.py").write_text(TRAINER)
+    ask = client(lab, edit=True)
+    process = subprocess.Popen([sys.executable, "points.py"], stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            going = lux.runs(state="running", lab=lab)
+            at = f"/run/{going[0].id}" if len(going) else "/"
+            if 'value="pause"' in ask.get(at).text:
+                break
+            time.sleep(0.05)
+        assert 'value="pause"' in ask.get(at).text and 'value="pause"' not in client(lab).get(at).text
+        for what in ("pause", "resume", "checkpoint", "stop"):
+            answer = ask.post(f"{at}/control", data={"what": what})
+            assert answer.status_code == 303 and answer.headers["location"] == f"{at}?answered={what}"
+            if what == "pause":
+                said = ask.get(answer.headers["location"]).text
+                assert "it is paused at step" in said and "paused" in ask.get("/").text
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    ended = ask.post(f"{at}/control", data={"what": "pause"})
+    assert ended.status_code == 400 and "control-ended" in ended.text

@@ -22,6 +22,7 @@ from luxmeter.store import Run, records
 
 VARIABLE = "LUXMETER_HANDOVER"  # the file, for the program
 _random_from: Path | None = None  # the run whose random state the one that begins is to start from
+_job_draws = False  # as the run that the program was started for did
 
 
 class LaidOut(NamedTuple):
@@ -123,6 +124,15 @@ def note_run(folder: Path, name: str) -> None:
         _random_from = given.folder
     with contextlib.suppress(OSError), file.open("a", encoding="utf-8") as noted:  # one small append
         noted.write(f"{folder}\n")
+
+
+def draw_for_job(name: str) -> None:
+    """Where a program that makes no run would begin one: data that it draws from here on is that of the run it was started for."""
+    global _job_draws
+    given = order()
+    if given is not None and given.folder and given.random_state and (name == given.name or not _job_draws):
+        _job_draws = True
+        _go_back(given.folder)
 
 
 def random_at_start() -> dict[str, Any]:

@@ -110,7 +110,7 @@ def start_for_job(
     with _checkout(run, folder, links) as checkout:
         plan = replace(make_plan(run, command, checkout), by_luxmeter=False)
         words = _command(plan, run, checkout, python or sys.executable)
-        with handover.handed_over(run, random_state=False, job=job) as file:
+        with handover.handed_over(run, random_state=True, job=job) as file:
             variables = _variables(run, lab, checkout, file)
             return _wait(words, plan.cwd, variables, output=_stderr() if output is None else output)
 

@@ -227,7 +227,7 @@ class CheckResult:
             Column("error", NUMBER, form=".1e", missing=""),
             Column("allowed", NUMBER, form=".1e", missing=""),
             Column("us", NUMBER, form=".4g", missing="", hidden="empty", goes=0),
-            Column("given", most=48, folds=16, goes=3),
+            Column("called with", is_signature=True, most=48, folds=16, goes=3),
             Column("reason", folds=24, most=200),
         ]
         lines = []

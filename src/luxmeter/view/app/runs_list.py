@@ -23,10 +23,10 @@ _OFFERED = 60  # parameters and metrics in the list of columns; others can be na
 class Query(Protocol):
     """The part of an address behind `?`."""
 
-    def get(self, name: str, default: str = "") -> str:
+    def get(self, name: str, default: str, /) -> str:
         """One value."""
 
-    def getlist(self, name: str) -> list[str]:
+    def getlist(self, name: str, /) -> list[str]:
         """All of a name."""
 
 

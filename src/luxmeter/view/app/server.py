@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, quote
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -42,12 +43,14 @@ from luxmeter.view.app.curves_part import Chosen, part_of
 from luxmeter.view.app.guard import Guard
 from luxmeter.view.app.live import Live, Place
 from luxmeter.view.app.reach import file_of, run_of, trace_of
+from luxmeter.view.app.trace_pages import Looked
 from luxmeter.view.app.trace_view import TraceViews
 
 _GONE = ("run-not-found", "no-runs-yet", "no-lab", "file-missing", "trace-not-found")
 _EVERY_S = 0.5
 _QUIET_S = 15.0  # so long a stream says nothing before it is asked whether somebody still listens
 _MOST_POSTED = 1 << 20  # bytes
+_SMALL_TRACE = 32 << 20  # bytes: about three million calls
 
 
 class App:
@@ -69,7 +72,7 @@ class App:
             Route("/traces", page("Traces", lambda r: trace_pages.traces_page(self.lab))),
             Route("/trace/{trace}", page("Trace", self._trace)),
             Route("/trace/{trace}/window", told(self._window)),
-            Route("/run/{run}", page("Run", self._run)),
+            Route("/run/{run}", page("Run", self._run, lambda r: self._prepare(self._of(r)))),
             Route("/run/{run}/points", told(self._points)),
             Route("/run/{run}/trace", page("Trace", self._run_trace)),
             Route("/run/{run}/trace/window", told(self._window)),
@@ -110,11 +113,18 @@ class App:
         """A page that says why not."""
         return HTMLResponse(shell.shell("Not shown", shell.error_page(said), edit=self.edit), status)
 
-    def _page(self, title: str, make: Callable[[Request], str]) -> Callable[[Request], Response]:
+    def _page(
+        self, title: str, make: Callable[[Request], str], then: Callable[[Request], None] | None = None
+    ) -> Callable[[Request], Response]:
+        """`then`: what is done when it was sent."""
+
         def whole(request: Request) -> Response:
             named = f"{title} {request.path_params['run']}" if "run" in request.path_params else title
             headers = {"cache-control": "no-store"}  # going back shows how things stand, not how they stood
-            return HTMLResponse(shell.shell(named, make(request), edit=self.edit), headers=headers)
+            answer = HTMLResponse(shell.shell(named, make(request), edit=self.edit), headers=headers)
+            if then is not None:
+                answer.background = BackgroundTask(then, request)
+            return answer
 
         return self._told(whole)
 
@@ -163,13 +173,24 @@ class App:
 
     def _trace(self, request: Request) -> str:
         found = trace_of(self.lab, request.path_params["trace"])
-        return trace_pages.trace_page(found, self._views.of(found.folder), _window_of(request))
+        looked = Looked(
+            f"/trace/{found.folder.name}", request.query_params.get("by", "api"), _window_of(request)
+        )
+        return trace_pages.trace_page(found, self._views.of(found.folder), looked)
 
     def _run_trace(self, request: Request) -> str:
         run = self._of(request)
         traces, number = self._traces_of(run, request)
-        view = self._views.of(traces[number].folder)
-        return trace_pages.run_trace_page(run, traces, number, view, _window_of(request))
+        looked = Looked(f"/run/{run.id}/trace", request.query_params.get("by", "api"), _window_of(request), number)  # fmt: skip
+        return trace_pages.run_trace_page(run, traces, self._views.of(traces[number].folder), looked)
+
+    def _prepare(self, run: Run) -> None:
+        """Whoever looks at a run may look at its trace next: a small one is read meanwhile."""
+        with contextlib.suppress(Exception):  # its own page will say what is wrong
+            if made := run.results("trace"):
+                sizes = (path.stat().st_size for path in made[-1].folder.rglob("*") if path.is_file())
+                if sum(sizes) <= _SMALL_TRACE:
+                    trace_pages.prepared(self._views.of(made[-1].folder))
 
     def _traces_of(self, run: Run, request: Request) -> tuple[list[Result], int]:
         made = run.results("trace")

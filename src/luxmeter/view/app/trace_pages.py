@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode
 
-from luxmeter.calls import KINDS
+from luxmeter.calls import KINDS, TraceResult
 from luxmeter.experiment import open_lab
 from luxmeter.render import (
     Column,
@@ -22,29 +24,50 @@ from luxmeter.render import (
 from luxmeter.store import Result, Run
 from luxmeter.view.app.shell import quiet, readable, run_head
 from luxmeter.view.app.trace_view import TraceView
-from luxmeter.view.pages.trace import flame_of, split_html, tables_html, trace_facts
+from luxmeter.view.pages.trace import (
+    flame_of,
+    groupings,
+    source_html,
+    split_html,
+    table_of_calls,
+    trace_facts,
+)
 from luxmeter.view.text.runs import when_text
 
 _ROWS = 500  # of each table
 _LISTED = 100  # traces: of each a little is read
 
 
-def run_trace_page(run: Run, traces: Sequence[Result], number: int, view: TraceView, window: tuple[int, int] | None) -> Html:  # fmt: skip
+@dataclass(frozen=True)
+class Looked:
+    """What of a trace is looked at; it stands in the address."""
+
+    at: str
+    by: str = "api"
+    window: tuple[int, int] | None = None
+    number: int | None = None  # of a run's traces
+
+    def address(self, path: str = "", **changes: str | int) -> str:
+        """The same page, or a part of it."""
+        given = {"n": self.number, "by": self.by if self.by != "api" else None} | changes
+        said = urlencode({name: value for name, value in given.items() if value is not None})
+        return self.at + path + (f"?{said}" if said else "")
+
+
+def run_trace_page(run: Run, traces: Sequence[Result], view: TraceView, looked: Looked) -> Html:
     """A trace of a run; of several there is a line that leads to the others."""
-    at = f"/run/{run.id}/trace"
     links = [
-        element("a", f"trace {i + 1}, {when_text(trace.made_ns)}", href=f"{at}?n={i}", aria_current="page" if i == number else None)
+        element("a", f"trace {i + 1}, {when_text(trace.made_ns)}", href=looked.address(n=i), aria_current="page" if i == looked.number else None)
         for i, trace in enumerate(traces)
     ]  # fmt: skip
     others = element("nav", *links, class_="lux-bar", aria_label="Traces") if len(traces) > 1 else None
-    source = f"{at}/window?n={number}"
-    return joined((run_head(run, here="trace"), others, _explorer(view, source, window)))
+    return joined((run_head(run, here="trace"), others, _explorer(view, looked)))
 
 
-def trace_page(found: Result, view: TraceView, window: tuple[int, int] | None) -> Html:
+def trace_page(found: Result, view: TraceView, looked: Looked) -> Html:
     """A trace that belongs to no run."""
     head = element("h1", "Trace ", element("small", found.folder.name, class_="lux-quiet"))
-    return joined((head, _explorer(view, f"/trace/{found.folder.name}/window", window)))
+    return joined((head, _explorer(view, looked)))
 
 
 def traces_page(lab: Path) -> Html:
@@ -64,18 +87,64 @@ def traces_page(lab: Path) -> Html:
     )  # fmt: skip
 
 
-def _explorer(view: TraceView, source: str, window: tuple[int, int] | None) -> Html:
+def prepared(view: TraceView) -> TraceView:
+    """With what its page begins with made: before it is asked for, where somebody may be about to."""
+    if not view.result.recording.totals:
+        for make in (_flame, split_html):
+            view.once(make.__name__, make)
+        view.timeline()
+    view.once("facts", _facts)
+    view.once("table api", lambda r: _table(r, "API"))
+    return view
+
+
+def _explorer(view: TraceView, looked: Looked) -> Html:
     result = view.result
-    facts = view.once("facts", lambda r: [*trace_facts(r), *r.notes()])
-    said = element("ul", *(element("li", one_line(fact)) for fact in facts), class_="lux-facts")
+    said = element("ul", *(element("li", one_line(fact)) for fact in view.once("facts", _facts)), class_="lux-facts")  # fmt: skip
+    calls = readable("Calls", lambda: card("Calls", _tables(view, looked)))
     if result.recording.totals:
-        return joined((said, readable("Calls", lambda: card("Calls", view.once("tables", lambda r: tables_html(r, most_rows=_ROWS))))))  # fmt: skip
+        return joined((said, calls))
     return joined(
         (
             said,
-            readable("Split", lambda: view.once("split", split_html)),
-            readable("Flame graph", lambda: card("Flame graph", view.once("flame", lambda r: flame_html(flame_of(r), KINDS)))),
-            readable("Calls", lambda: card("Calls", view.once("tables", lambda r: tables_html(r, most_rows=_ROWS)))),
-            readable("Timeline", lambda: card("Timeline", timeline_html(view.timeline(*(window or ())), source=source, window=window))),
+            readable("Split", lambda: view.once(split_html.__name__, split_html)),
+            readable("Flame graph", lambda: card("Flame graph", view.once(_flame.__name__, _flame))),
+            calls,
+            readable("Timeline", lambda: card("Timeline", _timeline(view, looked))),
         )
-    )  # fmt: skip
+    )
+
+
+def _tables(view: TraceView, looked: Looked) -> Html:
+    """One grouping at a time: of a million calls each takes its while."""
+    names = {name.lower(): name for name in groupings(view.result)}
+    by = looked.by if looked.by in names else "api"
+    links = [
+        element("a", name, href=looked.address(by=key), aria_current="page" if key == by else None)
+        for key, name in names.items()
+    ]
+    if len(view.result.recording.sites) > 1:
+        links.append(element("a", "Your code", href=looked.address(by="source"), aria_current="page" if looked.by == "source" else None))  # fmt: skip
+    shown = (
+        view.once("source", source_html)
+        if looked.by == "source"
+        else view.once(f"table {by}", lambda r: _table(r, names[by]))
+    )
+    return joined((element("nav", *links, class_="lux-bar", aria_label="Group the calls by"), shown))
+
+
+def _timeline(view: TraceView, looked: Looked) -> Html:
+    first = view.timeline(*(looked.window or ()))
+    return timeline_html(first, source=looked.address("/window"), window=looked.window)
+
+
+def _table(result: TraceResult, name: str) -> Html:
+    return table_of_calls(name, result.table(name.lower()), _ROWS)
+
+
+def _flame(result: TraceResult) -> Html:
+    return flame_html(flame_of(result), KINDS)
+
+
+def _facts(result: TraceResult) -> list[str]:
+    return [*trace_facts(result), *result.notes()]

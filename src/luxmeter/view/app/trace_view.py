@@ -13,6 +13,7 @@ from luxmeter.calls import KINDS, OUTSIDE, TraceResult, kind_of, load_trace
 from luxmeter.render import Bar, Timeline, span
 
 _MOST_TRACES = 4
+_USUAL = 1200  # pixels
 _FEW = 1500  # calls of a lane that are drawn one by one
 
 
@@ -53,12 +54,15 @@ class TraceView:
                 self._parts[name] = make(self.result)
             return self._parts[name]
 
-    def timeline(self, start: int | None = None, end: int | None = None, width: int = 1200) -> Timeline:
+    def timeline(self, start: int | None = None, end: int | None = None, width: int = _USUAL) -> Timeline:
         """The calls between two moments (nanoseconds after the first), for so many pixels."""
         lanes, zero, last = self.once("lanes", _lanes)
+        if start is None and end is None and width == _USUAL:  # what every look begins with
+            return self.once("whole", lambda _: self._drawn(lanes, zero, last, 0, last, width))  # type: ignore[no-any-return]
         a, b = (0 if start is None else max(0, start)), (last if end is None else min(last, end))
-        b = max(b, a + 1)
-        # A call that is longer than most is drawn whatever the window: see _lanes.
+        return self._drawn(lanes, zero, last, a, max(b, a + 1), width)
+
+    def _drawn(self, lanes: Any, zero: int, last: int, a: int, b: int, width: int) -> Timeline:
         drawn = {name: _bars(self.result, lane, zero, a, b, max(100, min(width, 4000))) for name, lane in lanes.items()}  # fmt: skip
         title = f"{self.result.recording.n:,} calls in {span(last)}"
         return Timeline(title, drawn, kinds=KINDS, ground=OUTSIDE, start_ns=0, end_ns=last)
@@ -106,19 +110,20 @@ def _bars(result: TraceResult, lane: dict[str, Any], zero: int, a: int, b: int, 
     pixel = max(1, (b - a) // width)
     wide = lane["length"][at] >= pixel
     bars = [_bar(result, lane, k) for k in at[wide].tolist()]
+    # The rest of a pixel and depth is one bar: its calls, their time, the first one's start, and the longest, which names it.
     thin = at[~wide]
     code = depth[thin] * (width + 2) + np.clip((start[thin] - a) // pixel, 0, width + 1)
-    order = np.lexsort((lane["length"][thin], code))
-    code, thin = code[order], thin[order]
-    edges = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
-    ends = np.r_[edges[1:], len(code)]
-    firsts = np.minimum.reduceat(start[thin], edges) if len(edges) else edges
-    sums = np.add.reduceat(lane["length"][thin], edges) if len(edges) else edges
-    for k, n, begin, total in zip(
-        thin[ends - 1].tolist(), (ends - edges).tolist(), firsts.tolist(), sums.tolist(), strict=True
-    ):
-        one = _bar(result, lane, k)
-        bars.append(Bar(one.name, one.detail, begin, min(max(total, 1), pixel), one.depth, one.kind, n))
+    length = lane["length"][thin]
+    n = np.bincount(code)
+    sums = np.bincount(code, weights=length)
+    first_of, longest_of = np.zeros(len(n), np.int64), np.zeros(len(n), np.int64)
+    first_of[code[::-1]] = thin[::-1]  # what is written last stays
+    rising = np.argsort(length, kind="stable")
+    longest_of[code[rising]] = thin[rising]
+    for k in np.flatnonzero(n).tolist():
+        one = _bar(result, lane, int(longest_of[k]))
+        total = min(max(int(sums[k]), 1), pixel)
+        bars.append(Bar(one.name, one.detail, int(start[first_of[k]]), total, one.depth, one.kind, int(n[k])))
     return bars
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import sys
 import traceback
 from pathlib import Path
@@ -71,6 +72,11 @@ def build_app(command: str = "") -> typer.Typer:
 
 def main() -> None:
     """Run the command line. What a user can mend is told in one line, without a traceback; exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # what a terminal has no letters for is a question mark there
+            stream.reconfigure(errors="replace")
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
         build_app(asked if asked in _MODULES else "")()
@@ -95,9 +101,9 @@ def main() -> None:
         )
         raise SystemExit(2) from None
     except Exception as error:
-        if not type(error).__module__.startswith("sqlalchemy.") or _is_users(error):
+        if type(error).__module__.partition(".")[0] not in ("sqlite3", "psycopg") or _is_users(error):
             raise
-        said = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        said = str(error).strip().partition("\n")[0]
         sys.stderr.write(
             f"luxmeter: A database of the lab refuses: {plain(without_password(said)).rstrip('.')}. "
             "Give rights or make room there; luxmeter doctor --lab looks at all of it. [database-refused]\n"

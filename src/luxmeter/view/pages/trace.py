@@ -42,6 +42,7 @@ from luxmeter.view.web import page
 MOST_BARS = 3000  # in a timeline: beyond, a browser is no longer quick
 MOST_FLAMES = 4000
 MOST_ROWS = 2000
+_DRAWN = ("API", "Signature", "Module")  # by what the graphs name their bars
 _INDENT = re.compile("^ +")
 MOST_FILES = 30
 MOST_STEPS = 200
@@ -97,6 +98,13 @@ def split_html(result: TraceResult) -> Html | None:
 
 def tables_html(result: TraceResult, *, most_rows: int = MOST_ROWS) -> Html:
     """The calls by API, signature, module, section, line, function; by thread and rank where there are several."""
+    tables = {name: result.table(name.lower()) for name in groupings(result)}
+    made = {name: table_of_calls(name, table, most_rows) for name, table in tables.items() if table.rows}
+    return tabs(made) if made else element("p", "no call was recorded", class_="lux-quiet")
+
+
+def groupings(result: TraceResult) -> list[str]:
+    """By what its calls can be grouped."""
     recording = result.recording
     asked = {
         "API": True,
@@ -108,9 +116,7 @@ def tables_html(result: TraceResult, *, most_rows: int = MOST_ROWS) -> Html:
         "Thread": sum(len(process.threads) for process in recording.processes) > 1,
         "Rank": len({process.rank for process in recording.processes}) > 1,
     }
-    tables = {name: result.table(name.lower()) for name, is_asked in asked.items() if is_asked}
-    made = {name: table_of_calls(name, table, most_rows) for name, table in tables.items() if table.rows}
-    return tabs(made) if made else element("p", "no call was recorded", class_="lux-quiet")
+    return [name for name, is_asked in asked.items() if is_asked]
 
 
 def _knows_lines(result: TraceResult) -> bool:
@@ -152,7 +158,8 @@ def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> H
     ]  # fmt: skip
     left_out = len(table) - len(rows)
     notes = [f"{left_out:,} more are in the trace"] if left_out else []
-    return table_html(Table(columns, cells, notes=notes), names=[r.name for r in rows])
+    names = [r.name for r in rows] if name in _DRAWN else []
+    return table_html(Table(columns, cells, notes=notes), names=names)
 
 
 def flame_of(result: TraceResult) -> Flame:

@@ -18,7 +18,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +131,29 @@ def begin() -> None:
         try:
             request = read_request(text)
             if request is not None:
-                _begin(request)
+                # A variable stays set, and meets programs that nobody thought of: what lies there is left alone.
+                _begin(request if text.lstrip().startswith("{") else _beside_what_is_there(request))
         except Exception as error:  # noqa: BLE001
             not_traced(
                 error, strict="strict=true" in text.lower() or '"strict":true' in text.replace(" ", "")
             )
     except SystemExit:  # while Python starts that would be called a fatal error of Python
         os._exit(exit_code.REFUSED)
+
+
+def _beside_what_is_there(request: Request) -> Request:
+    """The same with the first free name for each file that is there already: `calls-2.csv`."""
+    keep = request.keep
+    names = [keep] if isinstance(keep, str | os.PathLike) else list(keep or ())
+    return replace(request, keep=tuple(_free_name(Path(name)) for name in names)) if names else request
+
+
+def _free_name(path: Path) -> str:
+    stem, dot, ending = path.name.partition(".")
+    place, number = path, 2
+    while place.is_file():
+        place, number = path.with_name(f"{stem}-{number}{dot}{ending}"), number + 1
+    return str(place)
 
 
 def _begin(request: Request) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from luxmeter.operators import Operators
-from luxmeter.render import BYTES, NUMBER, SHARE, Column, Table
+from luxmeter.render import BYTES, DURATION, NUMBER, SHARE, Column, Table
 
 _SHOWN = 30  # rows of the table; a file gets all
 
@@ -14,15 +14,15 @@ def operators_table(found: Operators) -> Table:
     columns = [
         Column("of the time" if found.whole[0] else "of the calls", SHARE),
         Column("calls", NUMBER),
-        Column("us a call", NUMBER, hidden="empty", goes=3),
+        Column("time a call", DURATION, hidden="empty", goes=3),
         Column("operator", folds=24),
-        Column("given", most=90, folds=24),
+        Column("called with", is_signature=True, most=90, folds=24),
         Column("inputs", BYTES, goes=1),
         Column("line", hidden="empty", goes=2.5),
         Column("from", goes=2),
     ]
     rows = [
-        [found.share(case), case.count, round((case.total_ns or 0) / 1e3 / max(1, case.count), 2) if timed else None,
+        [found.share(case), case.count, (case.total_ns or 0) / max(1, case.count) if timed else None,
          case.op, str(case.signature), case.size_bytes, _few(case.lines), ", ".join(case.where[:2])]
         for case in found[:_SHOWN]
     ]  # fmt: skip

@@ -57,7 +57,8 @@ function say(text) {
 function follow() {
   stream?.close();
   stream = null;
-  const box = /** @type {HTMLElement | null} */ (document.querySelector("[data-live]"));
+  const box = /** @type {HTMLElement | null} */ (document.querySelector("[data-live]")), log = document.querySelector("pre[data-end]");
+  if (log !== null) log.scrollTop = log.scrollHeight;
   if (box === null || document.hidden) return;
   const opened = new EventSource(box.dataset.live ?? "");
   stream = opened;
@@ -111,7 +112,7 @@ document.addEventListener("click", (event) => {
   if (link === null || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   if (link.origin !== location.origin || link.hasAttribute("download") || /\/files\/|\/output\.txt$/.test(link.pathname) || link.hash !== "") return;
   event.preventDefault();
-  go(link.href, true);
+  go(link.href, true, link.pathname === location.pathname ? scrollY : 0); // another order or part of the same page: it stays where it is
 });
 document.addEventListener("submit", (event) => {
   const form = /** @type {HTMLFormElement} */ (event.target);

@@ -105,9 +105,8 @@ export function flame(box) {
     said.textContent = `${plain(node[0])}: ${duration(node[1])}${calls}${node === root ? "" : `, ${share(node[1] / Math.max(root[1], 1))} of all`}${node === root ? `. ${HINT}` : ""}`;
   };
   const light = () => {
-    for (const bar of /** @type {NodeListOf<HTMLElement>} */ (field.querySelectorAll(".lux-f"))) {
-      bar.classList.toggle("lux-dim", lit.size > 0 && !namesOf(bar.title).some((name) => lit.has(name)));
-    }
+    const bars = /** @type {HTMLElement[]} */ ([...field.children]), is = bars.map((bar) => namesOf(bar.title).some((name) => lit.has(name)));
+    bars.forEach((bar, i) => bar.classList.toggle("lux-dim", is.includes(true) && !is[i])); // what is not in this graph dims nothing
   };
   /** @param {boolean} focus */
   const redraw = (focus) => {

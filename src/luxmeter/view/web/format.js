@@ -35,7 +35,7 @@ export const count = (n) => n.toLocaleString("en-US");
 export function number(v) {
   if (v === null || v === undefined) return "-";
   const big = Math.abs(v);
-  if (big >= 1e4 && big < 1e12) return Math.round(v).toLocaleString("en-US");
+  if (big >= 9999.5 && big < 1e12) return Math.round(v).toLocaleString("en-US");
   return v !== 0 && (big < 1e-4 || big >= 1e12) ? short(v, 4) : String(Number(v.toPrecision(4)));
 }
 

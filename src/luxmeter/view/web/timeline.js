@@ -65,6 +65,7 @@ export function timeline(box) {
     canvas.height = height * depth;
     Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
     context.setTransform(depth, 0, 0, depth, 0, 0);
+    const dims = lit.size > 0 && view.lanes.some((lane) => lane.bars.some((one) => lit.has(view.words[one[0]] ?? "")));
     const look = colours(), per = width / (window[1] - window[0]);
     context.clearRect(0, 0, width, height);
     context.font = "11px system-ui, sans-serif";
@@ -96,7 +97,11 @@ export function timeline(box) {
         if (w < 1 && x1 < (filled[one[4]] ?? -1)) continue; // this pixel has its bar
         filled[one[4]] = Math.floor(x1) + 1;
         const name = view.words[one[0]] ?? "";
-        context.globalAlpha = lit.size > 0 && !lit.has(name) ? 0.25 : 1;
+        if (dims && !lit.has(name)) {
+          context.fillStyle = look.card;
+          context.fillRect(x, y, w, ROW - 2);
+          context.globalAlpha = 0.25;
+        }
         context.fillStyle = look.kinds[one[5]] ?? look.quiet;
         context.fillRect(x, y, w > 3 ? w - 0.5 : w, ROW - 2);
         if (w > 34) {
@@ -104,9 +109,9 @@ export function timeline(box) {
           const most = Math.floor((w - 6) / 6.2);
           context.fillText(plain(fitting(one[6] > 1 ? `${count(one[6])} calls` : name, most)), x + 3, y + ROW / 2 - 1);
         }
+        context.globalAlpha = 1;
         drawn.push({ x, w, y, bar: one });
       }
-      context.globalAlpha = 1;
       top += lane.depths * ROW + 6;
     }
     const left = view.leftOut ? `; ${count(view.leftOut)} calls are not shown` : "";

@@ -92,7 +92,6 @@ export function treemap(box) {
       Object.assign(cell.style, { left: `${(100 * place.x) / width}%`, top: `${place.y}px`, width: `${(100 * place.w) / width}%`, height: `${place.h}px` });
       cell.dataset.name = part.path;
       cell.tabIndex = part === from ? 0 : -1;
-      cell.classList.toggle("lux-dim", lit.size > 0 && !inner.length && ![...lit].some((name) => part.path === name || part.path.startsWith(`${name}.`)));
       cell.onmouseenter = () => say(part);
       cell.onfocus = () => say(part);
       cell.onclick = () => {
@@ -117,6 +116,9 @@ export function treemap(box) {
     put(from, { x: 0, y: 0, w: width, h: HEIGHT }, path.slice(0, -1));
     field.style.height = `${HEIGHT}px`;
     field.replaceChildren(all);
+    const leaves = /** @type {HTMLElement[]} */ ([...field.querySelectorAll(":not(.lux-inner)")]);
+    const is = leaves.map(({ dataset: { name: path = "" } }) => [...lit].some((name) => path === name || path.startsWith(`${name}.`)));
+    leaves.forEach((cell, i) => cell.classList.toggle("lux-dim", is.includes(true) && !is[i])); // what is not in this model dims nothing
     if (focus) /** @type {HTMLElement | null} */ (field.firstElementChild)?.focus();
     where.replaceChildren();
     if (path.length > 1) {

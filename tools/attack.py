@@ -1,0 +1,711 @@
+"""Damages and forges every kind of file that Luxmeter reads, kills commands at random moments, and checks four sentences:
+no process crashes, no exception but our own comes out, no value comes back silently altered, nothing outside of the lab is touched.
+
+    python tools/attack.py                                    # 10,000 files, 200 commands, 1,000 kills: about an hour
+    python tools/attack.py --files 300 --commands 10 --kills 20 --seed 7
+    python tools/attack.py --only trace --files 500           # one kind
+
+Every trial has a number; with the seed it is the same trial again: --seed 1 --from 1234 --files 1. Prints a Markdown table,
+then each violation. Ends with 1 if there is one. Each batch runs in a forked child, which a trial may crash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import luxmeter as lux
+from luxmeter.calls import load_trace
+from luxmeter.errors import LuxmeterError, LuxmeterWarning, forget_warnings
+from luxmeter.experiment import Params, TensorBoardFiles, import_tensorboard
+from luxmeter.experiment.checkpoint.format import read_file, write_file
+from luxmeter.experiment.transfer.archive import export_run, import_run
+from luxmeter.operators.checks.records import load_check
+from luxmeter.operators.results import load_benchmark
+from luxmeter.settings import globs
+from luxmeter.store import Lab, Run, damage_of_lab
+from luxmeter.view.cli import main
+
+INPUTS = Path(__file__).resolve().parents[1] / "tests" / "golden" / "inputs"
+BATCH = 25
+TRIAL_S = 60  # longer is hanging
+MEMORY_BYTES = 24 << 30  # of addresses: torch alone takes some
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of file: where its specimen lies, how it is read (to a text that tells every value), and whether a checksum covers it.
+
+    With `parts`, what is read may be less than what was written, if a warning says so.
+    """
+
+    name: str
+    specimen: Path  # a file, or the folder in which one is damaged
+    read: Callable[[Path], Any]
+    summed: bool = False
+    parts: bool = False
+    pattern: str = "*"
+
+
+@dataclass
+class Tally:
+    """What came of the trials of one attack."""
+
+    trials: int = 0
+    refused: int = 0
+    violations: list[str] = field(default_factory=list)
+
+
+# -- specimens ------------------------------------------------------------------------------------------------------
+
+
+def make_specimens(place: Path) -> list[Target]:
+    """One file of each kind, made by Luxmeter itself."""
+    lab = Lab.open(place / "lab")
+    with lab.create_run("ended", params={"lr": 0.1, "layers": [1, 2], "name": "a"}, tags=["best"]) as run:
+        for step in range(60):
+            run.log({"loss": 1.0 / (step + 1), "acc": step / 60}, step=step)
+        run.metric("note", "some text", 3)
+        run.put_blob(b"print('code')\n" * 20)
+        ended = run.id
+    segments = lab.folder / "runs" / ended
+    going = place / "segments"
+    shutil.copytree(segments, going)
+    shutil.rmtree(going / "tables")
+    from luxmeter.store import SegmentWriter
+
+    table = Run(segments).table("metrics")
+    writer = SegmentWriter(going / "tables" / "metrics")
+    for start in range(0, table.num_rows, 20):
+        writer.append(table.slice(start, 20))
+    writer.close()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with lux.trace(keep=place / "trace") as trace:
+            model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+            for _ in range(5):
+                model(torch.ones(2, 4)).sum().backward()
+        lux.load_trace(place / "trace").operators().save(place / "ops.jsonl")
+        del trace
+    state = {
+        "model": model.state_dict(),
+        "step": 7,
+        "lists": list(range(100)),
+        "text": "a" * 100,
+        "raw": b"\0\1" * 50,
+    }
+    write_file(place / "state.safetensors", state)
+    write_file(place / "state.pt", state, format="torch")
+    exports = {}
+    for ending in (".zip", ".tar", ".tar.gz", ".tar.zst", ""):
+        exports[ending] = export_run(lab.find(ended), place / f"export{ending}")
+    Params({"lr": 0.1, "deep": {"a": [1, 2]}}).to_json(place / "params.json")
+    board = TensorBoardFiles(place / "board")
+    for step in range(30):
+        board.log({"loss": 1.0 / (step + 1)}, step)
+    board.close()
+    for name in ("bench", "check"):
+        shutil.copy(INPUTS / f"{name}-a.json", place / f"{name}.json")
+    (place / "settings").mkdir()
+    (place / "settings" / "settings.json").write_text(
+        json.dumps({"a": 1, "core": "c", "store.lost_after_s": 5.0})
+    )
+
+    targets = [
+        Target("segments of a run", going, _run_text, summed=True, parts=True, pattern="*.arrows"),
+        Target("Parquet of a run", segments, _run_text, summed=True, parts=True, pattern="*.parquet"),
+        Target("small files of a run", segments, _run_text, pattern="*.json"),
+        Target(
+            "blobs of a run", segments, _blob_text, summed=True, pattern="????????????????????????????????*"
+        ),
+        Target("trace: events", place / "trace", _trace_text, summed=True, parts=True, pattern="*.parquet"),
+        Target("trace: names", place / "trace", _trace_text, summed=True, parts=True, pattern="words.jsonl"),
+        Target("trace: end", place / "trace", _trace_text, summed=True, pattern="end.json"),
+        Target("trace: identity", place / "trace", _trace_text, pattern="trace.json"),
+        Target("operators", place / "ops.jsonl", _operators_text),
+        Target("checkpoint", place / "state.safetensors", _state_text),
+        Target("checkpoint (torch)", place / "state.pt", _state_text),
+        Target("parameters", place / "params.json", _params_text),
+        Target("settings", place / "settings", _settings_text, pattern="settings.json"),
+        Target("benchmark", place / "bench.json", lambda path: str(load_benchmark(path))),
+        Target("check", place / "check.json", lambda path: str(load_check(path))),
+        Target("as a trace, checkpoint, export", place / "state.pt", _as_all),
+    ]
+    targets += [
+        Target(f"export {ending or 'folder'}", target, _import_text, summed=True)
+        for ending, target in exports.items()
+    ]
+    if any((place / "board").rglob("*tfevents*")):
+        targets.append(Target("TensorBoard", place / "board", _board_text, pattern="*tfevents*"))
+    return targets
+
+
+def _run_text(folder: Path) -> Any:
+    run = Run(folder)
+    rows = [tuple(row.values()) for row in run.table("metrics").to_pylist()]
+    said = (
+        run.params,
+        run.tags,
+        run.name,
+        run.state,
+        run.metrics,
+        run.environment,
+        run.code,
+        run.log_text,
+        run.note,
+    )
+    objects = (
+        [repr(sorted(row.items(), key=str)) for row in run.objects()]
+        if (folder / "tables" / "objects").exists()
+        else []
+    )
+    return [*map(repr, sorted(rows, key=repr)), *objects], repr(said) if not (
+        folder / "tables" / "metrics"
+    ).exists() else ""
+
+
+def _blob_text(folder: Path) -> Any:
+    run = Run(folder)
+    return [], repr(
+        [
+            run.blob(path.name)
+            for path in sorted((folder / "blobs").glob("*/*"))
+            if not path.name.startswith(".")
+        ]
+    )
+
+
+def _trace_text(folder: Path) -> Any:
+    trace = load_trace(folder)
+    table = trace.table()
+    rows = [repr((row.name, row.n)) for row in table.rows]
+    str(table), [str(case) for case in trace.operators()]
+    return rows, ""
+
+
+def _operators_text(path: Path) -> Any:
+    return [], "\n".join(str(case) for case in lux.load_operators(path))
+
+
+def _state_text(path: Path) -> Any:
+    return [], repr(read_file(path))
+
+
+def _params_text(path: Path) -> Any:
+    return [], repr(Params.from_json(path))
+
+
+def _settings_text(folder: Path) -> Any:
+    (
+        globs.of_lab("core", folder),
+        globs.of_lab("store.lost_after_s", folder),
+        globs.of_lab("store.url", folder),
+    )
+    return [], ""
+
+
+def _import_text(path: Path) -> Any:
+    place = path.with_name("target")
+    shutil.rmtree(place, ignore_errors=True)
+    taken = import_run(Lab.open(place), path)
+    files = {p.relative_to(taken.folder).as_posix(): p for p in taken.folder.rglob("[!.]*") if p.is_file()}
+    return [], repr({name: hashlib.sha256(p.read_bytes()).hexdigest() for name, p in sorted(files.items())})
+
+
+def _board_text(folder: Path) -> Any:
+    place = folder.with_name("target")
+    shutil.rmtree(place, ignore_errors=True)
+    lab = Lab.open(place)
+    for run_id in import_tensorboard(lab, folder):
+        str(lab.find(run_id).metrics)
+    return [], ""
+
+
+def _as_all(path: Path) -> Any:
+    """One file given to every reader."""
+    for read in (
+        read_file,
+        load_trace,
+        lux.load_operators,
+        load_benchmark,
+        load_check,
+        Params.from_json,
+        _import_text,
+    ):
+        with contextlib.suppress(LuxmeterError):
+            read(path)
+    return [], ""
+
+
+# -- damage and forgery ---------------------------------------------------------------------------------------------
+
+HOSTILE: tuple[Any, ...] = (
+    None, True, -1, 0, 2**63, 2**64, -(2**63) - 1, 10**400, 1e308, float("nan"), float("inf"), "", "x" * 100_000, "../../../escaped",
+    "/etc/passwd", "\ud800", "\x1b[31m\u202e", "=1+1", "..", ".git/config", [], {}, [[]], {"$tuple": 3}, {"$float": "x"}, {"$value": []},
+    {"$type": {}}, {"$dict": 1}, [1] * 5000, "C:\\x", "a\0b", [None], {"": ""}, -0.0,
+)  # fmt: skip
+
+
+def _nested() -> Any:
+    value: Any = 1
+    for _ in range(300):
+        value = [value]
+    return value
+
+
+def damage(data: bytes, rng: random.Random) -> tuple[bytes, str]:
+    """What a disk, a network or a full partition make of it."""
+    kind = rng.choice(["bit", "bit", "bit", "bytes", "cut", "lost", "come", "zeros", "twice", "swapped"])
+    at = rng.randrange(len(data)) if data else 0
+    size = rng.choice([1, 2, 7, 16, 100, 512, 4096])
+    if kind == "bit" and data:
+        return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :], f"bit at {at}"
+    if kind == "bytes":
+        return data[:at] + rng.randbytes(min(size, len(data) - at)) + data[
+            at + size :
+        ], f"{size} bytes at {at}"
+    if kind == "cut":
+        return data[:at], f"cut at {at}"
+    if kind == "lost":
+        return data[:at] + data[at + size :], f"{size} lost at {at}"
+    if kind == "come":
+        return data[:at] + rng.randbytes(size) + data[at:], f"{size} come at {at}"
+    if kind == "zeros":
+        return data[:at] + bytes(min(size, len(data) - at)) + data[at + size :], f"{size} zeros at {at}"
+    if kind == "twice":
+        return data[:at] + data[max(0, at - size) : at] + data[at:], f"{size} twice at {at}"
+    return data[at:] + data[:at], f"turned at {at}"
+
+
+def forge(data: bytes, rng: random.Random) -> tuple[bytes, str] | None:
+    """JSON whose values somebody chose; None if it is no JSON."""
+    lines = data.split(b"\n") if data.startswith(b"{") and b"\n{" in data else [data]
+    which = rng.randrange(len(lines))
+    try:
+        said = json.loads(lines[which])
+    except ValueError:
+        return None
+    if isinstance(said, dict):
+        for name in ("sum", "$sum"):  # as who forges would
+            said.pop(name, None)
+    places: list[tuple[Any, Any]] = []
+
+    def walk(value: Any) -> None:
+        items = (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        )
+        for key, inner in list(items):
+            places.append((value, key))
+            walk(inner)
+
+    walk(said)
+    if not places:
+        return None
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        holder, key = rng.choice(places)
+        if isinstance(holder, dict) and rng.random() < 0.15:
+            holder.pop(key, None)
+        else:
+            holder[key] = rng.choice([*HOSTILE, _nested()])
+    lines[which] = json.dumps(said).encode("utf-8", "surrogatepass")
+    return b"\n".join(lines), "forged"
+
+
+# -- one trial ------------------------------------------------------------------------------------------------------
+
+
+def trial(
+    target: Target,
+    number: int,
+    seed: int,
+    place: Path,
+    good: Any,
+    *,
+    run: Callable[[Path], Any] | None = None,
+) -> str:
+    """Damage a copy and read it: "" if all sentences hold and it was read, "refused", or what was violated."""
+    rng = random.Random(f"{seed} {target.name} {number}")
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    copy = place / target.specimen.name
+    if target.specimen.is_dir():
+        shutil.copytree(target.specimen, copy)
+        files = sorted(p for p in copy.rglob(target.pattern) if p.is_file() and not p.name.startswith("."))
+        file = rng.choice(files)
+    else:
+        shutil.copy(target.specimen, copy)
+        file = copy
+    data = file.read_bytes()
+    forged = forge(data, rng) if rng.random() < 0.5 else None
+    made, how = forged or damage(data, rng)
+    file.chmod(0o644)
+    file.write_bytes(made)
+    said = f"{target.name} #{number} ({file.name}: {how})"
+    forget_warnings()
+    signal.alarm(TRIAL_S)
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            found = (run or target.read)(copy)
+    except LuxmeterError:
+        return "refused"
+    except Exception as error:  # noqa: BLE001 - what this is for
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{said}: raw {type(error).__name__}: {str(error)[:120]!r} at {Path(where.filename).name}:{where.lineno}"
+    finally:
+        signal.alarm(0)
+    if run is not None or not target.summed or forged:
+        return ""
+    told = any(issubclass(one.category, LuxmeterWarning) for one in warned)
+    if found == good:
+        return ""
+    if target.parts:
+        (rows, rest), (whole, good_rest) = found, good
+        altered = _added(rows, whole, target) or rest != good_rest
+        torn = not made or any(word in how for word in ("cut", "lost", "turned", "zeros"))
+        if not altered and (told or torn):
+            return ""
+        return f"{said}: {'altered' if altered else 'less, and nothing was said'}"
+    return f"{said}: silently altered"
+
+
+def _added(rows: list[str], whole: list[str], target: Target) -> bool:
+    """Whether there is anything that was not written. Calls whose names are gone count as `(luxmeter)`'s."""
+    if target.name.startswith("trace"):
+        names = {eval(row)[0]: eval(row)[1] for row in whole}  # noqa: S307 - our own repr
+        return any(eval(row)[1] > names.get(eval(row)[0], 0) and eval(row)[0] != "(luxmeter)" for row in rows)  # noqa: S307
+    return bool(Counter(rows) - Counter(whole))
+
+
+# -- batches in children --------------------------------------------------------------------------------------------
+
+
+def in_child(work: Callable[[Callable[[str], None]], None]) -> tuple[list[str], int]:
+    """Run `work(tell)` in a forked child; what it told, and its exit status."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        try:
+            with os.fdopen(write, "w", errors="backslashreplace") as out:
+
+                def tell(text: str) -> None:
+                    out.write(text.replace("\n", " ") + "\n")
+                    out.flush()
+
+                work(tell)
+        except BaseException:  # noqa: BLE001
+            os._exit(77)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, errors="backslashreplace") as lines:
+        told = lines.read().splitlines()
+    return told, os.waitpid(pid, 0)[1]
+
+
+def files_attack(targets: list[Target], count: int, seed: int, first: int, place: Path) -> dict[str, Tally]:
+    """`count` damaged or forged files, evenly over the kinds."""
+    tallies = {target.name: Tally() for target in targets}
+    goods: dict[str, Any] = {}
+    for target in targets:
+        if target.summed:
+            shutil.rmtree(place / "trial", ignore_errors=True)
+            (place / "trial").mkdir()
+            copy = place / "trial" / target.specimen.name
+            (shutil.copytree if target.specimen.is_dir() else shutil.copy)(target.specimen, copy)
+            goods[target.name] = target.read(copy)
+    each = max(1, count // len(targets))
+    for target in targets:
+        tally, number = tallies[target.name], first
+        while number < first + each:
+            numbers = range(number, min(number + BATCH, first + each))
+
+            def work(tell: Callable[[str], None], numbers: range = numbers, target: Target = target) -> None:
+                for one in numbers:
+                    tell(trial(target, one, seed, place / "trial", goods.get(target.name)))
+
+            told, status = in_child(work)
+            for one in told:
+                tally.trials += 1
+                tally.refused += one == "refused"
+                if one not in ("", "refused"):
+                    tally.violations.append(one)
+            for one in tally.violations[-len(told) :]:
+                if one in told:
+                    sys.stderr.write(f"{one}\n")
+            number += len(told)
+            if status:
+                tally.trials += 1
+                tally.violations.append(f"{target.name} #{number}: the process ended with status {status}")
+                number += 1
+    return tallies
+
+
+COMMANDS: dict[str, Callable[[Path], list[list[str]]]] = {
+    "segments of a run": lambda p: [
+        ["show", str(p)],
+        ["diff", str(p), str(p)],
+    ],
+    "Parquet of a run": lambda p: [
+        ["show", str(p), "--json"],
+        ["export", str(p), "-o", str(p.with_name("o.zip"))],
+    ],
+    "small files of a run": lambda p: [["show", str(p)], ["diff", str(p), str(p)], ["code", str(p)]],
+    "trace: events": lambda p: [["show", str(p)], ["ops", str(p)]],
+    "trace: names": lambda p: [
+        ["ops", str(p), "--json"],
+        ["show", str(p)],
+    ],
+    "trace: end": lambda p: [["show", str(p)]],
+    "operators": lambda p: [["ops", str(p)]],
+    "settings": lambda p: [["config", "-l"], ["runs"]],
+    "export .zip": lambda p: [["import", str(p)]],
+    "export .tar.gz": lambda p: [["import", str(p)]],
+    "export .tar.zst": lambda p: [["import", str(p)]],
+    "TensorBoard": lambda p: [["import", "tensorboard", str(p)]],
+}
+
+
+def command(words: list[str]) -> str:
+    """Run one command here; what it violated."""
+    out, err = io.StringIO(), io.StringIO()
+    sys.argv = ["luxmeter", *words]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+        return (
+            ""
+            if code in (0, 1, 2) and "Traceback" not in err.getvalue()
+            else f"ended with {end.code}: {err.getvalue()[-150:]}"
+        )
+    return ""
+
+
+def commands_attack(targets: list[Target], count: int, seed: int, first: int, place: Path) -> Tally:
+    """Commands on damaged files."""
+    tally = Tally()
+    chosen = [target for target in targets if target.name in COMMANDS]
+    for number in range(first, first + count):
+        target = chosen[number % len(chosen)]
+
+        def work(tell: Callable[[str], None], number: int = number, target: Target = target) -> None:
+            def run(path: Path) -> None:
+                home = path if target.name == "settings" else place / "trial" / "home"
+                if target.name == "settings":
+                    (path / "lab.json").write_text((place / "specimens" / "lab" / "lab.json").read_text())
+                    (path / "runs").mkdir(exist_ok=True)
+                os.environ["LUXMETER_HOME"] = str(home)
+                choices = COMMANDS[target.name](path)
+                words = choices[number % len(choices)]
+                if violated := command(words):
+                    raise RuntimeError(f"{' '.join(words[:2])}: {violated}")
+
+            tell(trial(target, number, seed, place / "trial", None, run=run))
+
+        told, status = in_child(work)
+        tally.trials += 1
+        for one in told:
+            tally.refused += one == "refused"
+            if one not in ("", "refused"):
+                tally.violations.append(one)
+        if status:
+            tally.violations.append(
+                f"command #{number} on {target.name}: the process ended with status {status}"
+            )
+    return tally
+
+
+KILLED: dict[str, Callable[[Path, str], list[str]]] = {
+    "log": lambda p, run: [],
+    "import": lambda p, run: ["import", str(p / "specimens" / "export.tar.gz")],
+    "export": lambda p, run: ["export", run, "-o", str(p / "trial" / "out.zip")],
+    "gc": lambda p, run: ["gc"],
+    "reindex": lambda p, run: ["reindex"],
+    "tag": lambda p, run: ["tag", run, "seen"],
+    "note": lambda p, run: ["note", run, "a note"],
+    "rm": lambda p, run: ["rm", run],
+    "archive": lambda p, run: ["archive", run],
+    "config": lambda p, run: ["config", "--local", "a", "2"],
+    "rollback": lambda p, run: ["rollback", run, "--to", str(p / "trial" / "back")],
+}
+
+
+def kills_attack(count: int, seed: int, first: int, place: Path) -> Tally:
+    """Commands killed at random moments; then the lab must be whole."""
+    tally, names = Tally(), list(KILLED)
+    took: dict[str, float] = {}
+    for number in range(first, first + count):
+        rng = random.Random(f"{seed} kill {number}")
+        name = names[number % len(names)]
+        shutil.rmtree(place / "trial", ignore_errors=True)
+        shutil.copytree(place / "specimens" / "lab", place / "trial" / "lab")
+        lab = place / "trial" / "lab"
+        [run] = [path.name for path in (lab / "runs").iterdir() if not path.name.startswith(".")]
+        before = _run_text(lab / "runs" / run)
+
+        def work(lab: Path = lab, name: str = name, run: str = run) -> None:
+            os.environ["LUXMETER_HOME"] = str(lab)
+            if name == "log":
+                with Lab.open(lab).create_run("new") as made:
+                    for step in range(3000):
+                        made.log({"x": float(step)}, step=step)
+            else:
+                command(KILLED[name](place, run))
+
+        for kill in (False, True) if name not in took else (True,):
+            begun = time.monotonic()
+            pid = os.fork()
+            if pid == 0:
+                null = os.open(os.devnull, os.O_RDWR)
+                for stream in (0, 1, 2):
+                    os.dup2(null, stream)
+                with contextlib.suppress(BaseException):
+                    work()
+                os._exit(0)
+            if kill:
+                time.sleep(rng.random() * took[name])
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            if not kill:
+                took[name] = time.monotonic() - begun
+                shutil.rmtree(place / "trial", ignore_errors=True)
+                shutil.copytree(place / "specimens" / "lab", place / "trial" / "lab")
+
+        def look(
+            tell: Callable[[str], None],
+            lab: Path = lab,
+            name: str = name,
+            run: str = run,
+            before: Any = before,
+        ) -> None:
+            os.environ["LUXMETER_HOME"] = str(lab)
+            opened = Lab.open(lab)
+            listed = {row.id: row.state for row in opened.runs(archived=None)}
+            if "damaged" in listed.values():
+                tell(f"a run is damaged: {listed}")
+            there = [path for path in (lab / "runs" / run, lab / "trash" / run) if path.exists()]
+            if len(there) != 1:
+                tell(f"the run is in {len(there)} places")
+            elif _run_text(there[0])[0] != before[0]:
+                tell("the run has other rows")
+            for row in opened.runs(archived=None):
+                found = Run(lab / "runs" / row.id)
+                steps = found.table("metrics")["step"].to_pylist() if row.name == "new" else []
+                if steps != list(range(len(steps))):
+                    tell("a hole in what was logged")
+            opened.gc(older_than_s=0)
+            left = [one for one in damage_of_lab(lab) if "never begun" not in one.what]
+            if left:
+                tell(f"damage stays after gc: {left[:2]}")
+
+        told, status = in_child(look)
+        tally.trials += 1
+        tally.violations += [f"kill #{number} of {name}: {one}" for one in told]
+        if status:
+            tally.violations.append(
+                f"kill #{number} of {name}: looking at the lab ended with status {status}"
+            )
+    return tally
+
+
+# -- nothing outside -----------------------------------------------------------------------------------------------
+
+
+def _listing(*folders: Path) -> Iterator[str]:
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            yield f"{path} {path.stat().st_size if path.is_file() else ''}"
+
+
+def attack(
+    files: int, commands: int, kills: int, *, seed: int = 1, first: int = 0, only: str = ""
+) -> tuple[str, list[str]]:
+    """All of it: the table, and the violations."""
+    root = Path(tempfile.mkdtemp(prefix="lux-attack-"))
+    for name in ("home", "outside", "tmp", "here", "specimens"):
+        (root / name).mkdir()
+    (root / "outside" / "canary").write_text("alive")
+    environment = {"HOME": str(root / "home"), "XDG_CONFIG_HOME": str(root / "home" / ".config"), "TMPDIR": str(root / "tmp"),
+                   "LUXMETER_HOME": str(root / "specimens" / "lab")}  # fmt: skip
+    was = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    before_temp, tempfile.tempdir = tempfile.tempdir, str(root / "tmp")
+    here = Path.cwd()
+    os.chdir(root / "here")
+    torch.set_num_threads(1)
+    try:
+        targets = [t for t in make_specimens(root / "specimens") if only in t.name]
+        outside = [root / "outside", root / "specimens", root / "here", root / "home"]
+        before = list(_listing(*outside))
+        tallies = files_attack(targets, files, seed, first, root) if files else {}
+        if commands:
+            tallies["commands on damaged files"] = commands_attack(targets, commands, seed, first, root)
+        if kills:
+            tallies["kills"] = kills_attack(kills, seed, first, root)
+        touched = set(_listing(*outside)) ^ set(before)
+    finally:
+        os.chdir(here)
+        tempfile.tempdir = before_temp
+        for name, value in was.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        shutil.rmtree(root, ignore_errors=True)
+    violations = [one for tally in tallies.values() for one in tally.violations]
+    violations += [f"outside of the lab: {one.removeprefix(str(root))}" for one in sorted(touched)]
+    lines = ["| attack | trials | refused with a word | violations |", "|---|---:|---:|---:|"]
+    lines += [
+        f"| {name} | {t.trials:,} | {t.refused:,} | {len(t.violations)} |" for name, t in tallies.items()
+    ]
+    total = sum(t.trials for t in tallies.values())
+    lines.append(f"| **all** | **{total:,}** | | **{len(violations)}** |")
+    return "\n".join(lines), violations
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--commands", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--from", type=int, default=0, dest="first")
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    table, violated = attack(
+        given.files, given.commands, given.kills, seed=given.seed, first=given.first, only=given.only
+    )
+    sys.stdout.write("\n".join([table, "", *violated, ""]))
+    raise SystemExit(1 if violated else 0)

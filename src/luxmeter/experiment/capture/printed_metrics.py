@@ -128,15 +128,15 @@ class PrintedMetrics:
             if named is None:
                 continue
             name, value, is_beside = named
-            if held_out and not is_beside and not _PHASES & set(_words(name)):
+            if held_out and not is_beside and not _PHASES & set(_tokens(name)):
                 name = f"{held_out[1].lower()}_{name}"
             (beside if is_beside else values).setdefault(name, value)
         if not values:
             return []
-        place, where = self._place(text, None if epoch is None else int(epoch[1]))
+        place, where = self._where(text, None if epoch is None else int(epoch[1]))
         return self._placed({**values, **beside}, place, where)
 
-    def _place(self, text: str, epoch: int | None) -> tuple[int | None, Any]:
+    def _where(self, text: str, epoch: int | None) -> tuple[int | None, Any]:
         """The step that a line tells, and what tells its place apart from that of another line."""
         step, bar = _STEP.search(text), _BAR.search(text)
         if step and not step[2]:
@@ -219,24 +219,24 @@ def _named(match: re.Match[str], in_table: bool) -> tuple[str, float, bool] | No
         name = f"{before}_{name}" if before and before in (*_BEFORE, "learning", "grad") else name
     if match["part"] is not None:  # accuracy: 9838/10000
         whole = int(match["whole"])
-        if not whole or not {"acc", "accuracy"} & set(_words(name)):
+        if not whole or not {"acc", "accuracy"} & set(_tokens(name)):
             return None
         return name.lower(), int(match["part"]) / whole, is_beside
     number = match["number"]
     pointed = not number.lstrip("+-").isdigit()
-    if not pointed and (not sign or _DOUBTFUL & set(_words(name))):
+    if not pointed and (not sign or _DOUBTFUL & set(_tokens(name))):
         return None
     return name.lower(), float(number), is_beside
 
 
-def _words(name: str) -> list[str]:
+def _tokens(name: str) -> list[str]:
     return [word for word in re.split(r"[\W_]+", name.lower()) if word]
 
 
 def _is_metric(name: str) -> bool:
     if _is_setting(name):
         return False
-    parts = [_words(part) for part in name.split("/")]
+    parts = [_tokens(part) for part in name.split("/")]
     known = [any(_bare(w) in _METRICS or w in _METRICS for w in part) for part in parts]
     # train/loss, loss/train: every part of a name that looks like a path is a word of ours.
     return any(known) and all(
@@ -249,7 +249,7 @@ def _bare(word: str) -> str:
 
 
 def _is_setting(name: str) -> bool:
-    return bool(_SETTINGS & set(_words(name)))
+    return bool(_SETTINGS & set(_tokens(name)))
 
 
 def _object(text: str) -> dict[str, Any] | None:

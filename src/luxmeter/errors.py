@@ -39,6 +39,10 @@ class StoreError(LuxmeterError):
     """The lab, a run in it, or its index cannot do what was asked."""
 
 
+class ServerError(StoreError):
+    """A database server is not there, or refuses."""
+
+
 class TraceError(LuxmeterError):
     """Tracing cannot start, go on, or be read."""
 

@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 def checked_fields(record: T) -> T:
     """The record; ValueError if a field holds a value of another type."""
-    for name, kind in _kinds(type(record)).items():
+    kind_of_record: Any = type(record)
+    for name, kind in _kinds(kind_of_record).items():
         value = getattr(record, name)
         if not _fits(value, kind):
             shown = repr(value)

@@ -22,7 +22,7 @@ import torch
 import luxmeter as lux
 from luxmeter.calls.diff import diff_traces
 from luxmeter.calls.records import SiteNames
-from luxmeter.calls.sites import UserCode, short_names, words_of
+from luxmeter.calls.sites import UserCode, short_names, site_names
 from luxmeter.errors import UsageError
 
 ONE_CORE = "what records runs on both cores; the rest are the words for it"
@@ -316,7 +316,7 @@ def test_the_core_keeps_the_code_of_a_site(core: types.ModuleType, recorded: Any
     call([])
     assert recorded(recorder)["site"].tolist() == [1, 0]
     code, at = recorder.site(1)
-    assert code is gone() and words_of(code, at, "<mine>", "") == SiteNames("<mine>", "g", 2)
+    assert code is gone() and site_names(code, at, "<mine>", "") == SiteNames("<mine>", "g", 2)
     for wrong in (0, 2, -1):
         with pytest.raises(ValueError):
             recorder.site(wrong)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from luxmeter.calls.checked import check_line
 from luxmeter.calls.records import CALL, SECTION, STEP, CallableNames, SignatureNames, SiteNames
-from luxmeter.calls.sites import Sources, UserCode, words_of
+from luxmeter.calls.sites import Sources, UserCode, site_names
 from luxmeter.signature import Opaque, Signature, describe, signature_from_json, tensors_in
 from luxmeter.signature import to_json as signature_to_json
 from luxmeter.torch_extra import has_torch
@@ -234,7 +234,7 @@ class Names:
         code, at = self._recorder.site(number)
         path = self.user_code.path(code.co_filename)
         source = self.sources.keep(code.co_filename, path) if self.sources is not None else ""
-        return words_of(code, at, path, source)
+        return site_names(code, at, path, source)
 
     def forget_told(self) -> None:
         """Tell everything again: a forked child writes to a folder of its own, with threads of its own."""

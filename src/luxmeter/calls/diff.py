@@ -178,7 +178,8 @@ def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: fl
     for trace in (a, b):
         need_sites(trace.recording, by)
     moved = same_lines(a, b) if by == "line" else {}
-    values, numbers = zip(_values(a, by, moved), _values(b, by, {}), strict=True)
+    (values_a, numbers_a), (values_b, numbers_b) = _values(a, by, moved), _values(b, by, {})
+    values, numbers = (values_a, values_b), (numbers_a, numbers_b)
     totals = [sum(int(v.sum()) for v in side.values()) for side in values]
     shares = [
         {name: float(v.sum()) / (total or 1) for name, v in side.items()}

@@ -290,7 +290,7 @@ def _gaps(recording: Recording, at: Numbers, last: Numbers, gap: Numbers, length
     longest = np.zeros(len(counted), np.int64)
     np.maximum.at(longest, which, length)
 
-    def words(code: int, none: str) -> str:
+    def called(code: int, none: str) -> str:
         if code == np.iinfo(np.int64).min:
             return none
         return lines[code] if code > 0 else names[-code]
@@ -299,7 +299,7 @@ def _gaps(recording: Recording, at: Numbers, last: Numbers, gap: Numbers, length
     for (a, b, s), count, ns, most in zip(
         groups.T.tolist(), counted.tolist(), total.tolist(), longest.tolist(), strict=True
     ):
-        key = words(a, BEGIN), words(b, END), recording.callables[s].name if s else ""
+        key = called(a, BEGIN), called(b, END), recording.callables[s].name if s else ""
         known = together.setdefault(key, [0, 0, 0])
         known[0] += count
         known[1] += ns

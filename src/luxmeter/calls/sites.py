@@ -159,7 +159,7 @@ def read_source(folders: Iterable[Path], called: str) -> str | None:
     return None
 
 
-def words_of(code: CodeType, at: int, path: str, source: str) -> SiteNames:
+def site_names(code: CodeType, at: int, path: str, source: str) -> SiteNames:
     """File, function and line of an instruction."""
     place = next(itertools.islice(code.co_positions(), at // 2, None), (None,))
     return SiteNames(

@@ -291,7 +291,8 @@ def _last_of_each_turn(events: dict[str, Numbers], at: Numbers) -> Numbers:
     kinds, first, counts = np.unique(who, return_index=True, return_counts=True)
     if len(kinds) < 2 or counts.max() - counts.min() > 1 or counts.min() < 2:
         return at
-    return at[who == kinds[int(first.argmax())]]
+    of_the_last: Numbers = at[who == kinds[int(first.argmax())]]
+    return of_the_last
 
 
 def _busiest_lane(events: dict[str, Any], mine: Numbers) -> Numbers:

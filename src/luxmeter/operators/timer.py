@@ -187,7 +187,7 @@ def clock_error_ns(clock: Callable[[], int] = time.perf_counter_ns) -> float:
     return float(np.median(steps)) if steps else 1.0
 
 
-class Kept:
+class WarmCallable:
     """A callable that stays warm and is timed a few blocks at a time, in turns with one of another process."""
 
     def __init__(

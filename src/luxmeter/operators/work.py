@@ -26,12 +26,14 @@ from luxmeter.operators.inputs import NOT_REPLAYABLE, Call, make_call
 from luxmeter.operators.randomness import is_random
 from luxmeter.operators.rebuild import check_outputs
 from luxmeter.operators.resolve import adapted
-from luxmeter.operators.timer import Kept, measure
+from luxmeter.operators.timer import WarmCallable, measure
 from luxmeter.signature import ModuleSpec, describe, tensors_in
 
 TORCH_BACKENDS = ("eager", "compile")  # what these allocate, torch's allocator sees
 _backends: dict[str, Backend] = {}
-_held: list[tuple[Kept, bool]] = []  # the case that is measured in turns, and whether it differentiates
+_held: list[
+    tuple[WarmCallable, bool]
+] = []  # the case that is measured in turns, and whether it differentiates
 _CPUS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
@@ -87,7 +89,7 @@ def hold_one(
         peak = memory_peak(prepared.run) if memory else None
         if threads == 1 and device == "cpu":
             _run_on(_CPUS[cpu % len(_CPUS) :][:1])
-        kept = Kept(prepared.run, block_s=block_s, warmup_s=warmup_s, sync=prepared.sync or wait)
+        kept = WarmCallable(prepared.run, block_s=block_s, warmup_s=warmup_s, sync=prepared.sync or wait)
         _held[:] = [(kept, backward)]
         return {
             "status": "ok", "reason": "; ".join(filter(None, notes)), "prepare_s": prepared.prepare_s, "memory_bytes": peak,

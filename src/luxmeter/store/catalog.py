@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from luxmeter.errors import LuxmeterError, StoreError, warn_once
+from luxmeter.errors import LuxmeterError, ServerError, StoreError, warn_once
 from luxmeter.files import read_json
 from luxmeter.settings import LAB_FILE, without_password
 from luxmeter.store import checked, layout
-from luxmeter.store.database import ServerError, server_url, sqlite_url
+from luxmeter.store.database import server_url, sqlite_url
 from luxmeter.store.growing_summary import GrowingSummary
 from luxmeter.store.index import Index, IndexChange
 from luxmeter.store.journal import host_name, read_tail

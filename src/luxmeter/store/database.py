@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from luxmeter.errors import MissingExtraError, StoreError, UsageError
+from luxmeter.errors import MissingExtraError, ServerError, UsageError
 from luxmeter.settings import globs, without_password
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ _TURNED_AWAY = (
 )
 _SERVER_KEEPALIVES = "select set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false), set_config('tcp_keepalives_count', '3', false)"
 _MEMORY = "sqlite://"
-
-
-class ServerError(StoreError):
-    """A server is not there, or refuses."""
 
 
 class Database:

@@ -211,6 +211,15 @@ def read_output(run_folder: Path) -> str:
     return data.decode("utf-8", "replace")
 
 
+def read_output_beginning(run_folder: Path, most_bytes: int) -> str:
+    """The first lines of a run's output, of so many bytes; empty if there is none."""
+    try:
+        with open(run_folder / LOGS_FOLDER / OUTPUT, "rb") as file:
+            return file.read(most_bytes).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def read_output_end(run_folder: Path, most_bytes: int = 1 << 16) -> str:
     """The last lines of a run's output, of so many bytes: what a look at a long one need not read is not read."""
     path = run_folder / LOGS_FOLDER / OUTPUT

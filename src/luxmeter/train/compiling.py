@@ -14,7 +14,7 @@ def compile_in_place(model: nn.Module, how: bool | str) -> None:
     if getattr(model.forward, "__module__", "").startswith("torch."):
         # Module.compile() compiles the model's own forward, and Dynamo skips functions of torch, so that of a Sequential
         # nothing would be compiled.
-        model.forward = _OwnForward(model)  # type: ignore[method-assign]
+        model.forward = _OwnForward(model)
     model.compile(**({} if how is True else {"backend": how}))
 
 

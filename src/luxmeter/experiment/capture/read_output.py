@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from pathlib import Path
 
 from luxmeter.errors import warn_once
 from luxmeter.experiment.capture.output import Listener
@@ -67,15 +66,7 @@ def printed_series(run: Run) -> list[str]:
         return []
     seen: dict[str, int] = {}
     reader = PrintedMetrics()
-    for line in _beginning(run.folder):
+    for line in records.read_output_beginning(run.folder, _LOOKED_AT_BYTES).splitlines():
         for name, _, _ in reader.read(line):
             seen[name] = seen.get(name, 0) + 1
     return [name for name, count in seen.items() if count > 1]
-
-
-def _beginning(folder: Path) -> list[str]:
-    try:
-        with open(folder / records.LOGS_FOLDER / records.OUTPUT, "rb") as file:
-            return file.read(_LOOKED_AT_BYTES).decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []

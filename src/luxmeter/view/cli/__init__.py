@@ -18,7 +18,7 @@ from typing import ClassVar
 import typer
 
 from luxmeter import __version__
-from luxmeter.errors import LuxmeterError
+from luxmeter.errors import LuxmeterError, StoreError
 from luxmeter.render import plain
 from luxmeter.settings import without_password
 from luxmeter.torch_extra import is_about_torch, needs_torch
@@ -95,19 +95,23 @@ def main() -> None:
         if error.errno not in _REFUSALS or _is_users(error):
             raise
         where = f" ({error.filename})" if error.filename else ""
-        sys.stderr.write(
-            f"luxmeter: The system refuses: {plain(f'{error.strerror}{where}')}. "
-            "Give rights or make room there, then try again. [system-refused]\n"
+        refused = StoreError(
+            "system-refused",
+            f"The system refuses: {plain(f'{error.strerror}{where}')}.",
+            "Give rights or make room there, then try again.",
         )
+        sys.stderr.write(f"luxmeter: {refused}\n")
         raise SystemExit(2) from None
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("sqlite3", "psycopg") or _is_users(error):
             raise
         said = str(error).strip().partition("\n")[0]
-        sys.stderr.write(
-            f"luxmeter: A database of the lab refuses: {plain(without_password(said)).rstrip('.')}. "
-            "Give rights or make room there; luxmeter doctor --lab looks at all of it. [database-refused]\n"
+        refused = StoreError(
+            "database-refused",
+            f"A database of the lab refuses: {plain(without_password(said)).rstrip('.')}.",
+            "Give rights or make room there; luxmeter doctor --lab looks at all of it.",
         )
+        sys.stderr.write(f"luxmeter: {refused}\n")
         raise SystemExit(2) from None
 
 

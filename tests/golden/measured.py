@@ -156,14 +156,14 @@ def _keys(value: Any) -> Any:
 
 def reproduce(bench: Bench) -> str:
     """The same code, command and seed once more: the same numbers."""
-    code, out, err = bench.luxmeter("reproduce", "base0", "--folder", "again", "--quiet")
-    found = bench.json("reproduce", "plain")  # has no metric: nothing to compare
+    code, out, err = bench.luxmeter("reproduce", "base0", "--trust", "--folder", "again", "--quiet")
+    found = bench.json("reproduce", "plain", "--trust")  # has no metric: nothing to compare
     return f"exit code {code}\n{out}{err}{_text(found)}"
 
 
 def rerun(bench: Bench) -> str:
     """The same code with another parameter."""
-    found = bench.json("rerun", "base0", "lr=0.2")
+    found = bench.json("rerun", "base0", "lr=0.2", "--trust")
     kept = bench.json("show", found["again"])
     left = {key: kept[key] for key in ("name", "state", "parent", "params", "metrics", "tags", "files")}
     return f"{_text(found)}{_text(left)}"

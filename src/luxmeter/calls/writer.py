@@ -221,7 +221,10 @@ class Spill:
                 summed=True,
             )
 
-        self._insist(write)
+        if not self._insist(write) and told.pop(
+            "pauses", None
+        ):  # where the disk is full: what can be done without
+            self._insist(write)
 
     def _close_part(self) -> None:
         """Lay down the part as Parquet; its segments go when that is there. Readers take either, Parquet first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -73,7 +74,13 @@ def _parameter(option: Option) -> inspect.Parameter:
         default, flags, said = False, (f"--no-{flags[0][2:]}",), f"Do not {said[0].lower()}{said[1:]}"
     offered = complete_run if option.metavar == "RUN" else None
     shown: Any = typer.Option(
-        default, *flags, min=least, metavar=option.metavar, help=said, autocompletion=offered
+        default,
+        *flags,
+        min=least,
+        metavar=option.metavar,
+        help=said,
+        autocompletion=offered,
+        show_default=default != sys.executable,  # a path of this machine
     )
     kind: Any = list[option.kind] if option.many else option.kind  # type: ignore[name-defined]
     return inspect.Parameter(

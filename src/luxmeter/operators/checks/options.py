@@ -52,7 +52,7 @@ class CheckOptions:
         None,
         "Seconds after which a case has hung at an input; else 60, or 600 where inputs are compiled or exported.",
     )
-    python: str = option(sys.executable, "The interpreter whose torch is checked.")
+    python: str = option(sys.executable, "The interpreter whose torch is checked; else this one.")
     resume: Path | str | None = option(
         None, "A JSON file that keeps rows as they come; what it holds is not run again."
     )

@@ -157,7 +157,7 @@ def test_several_benchmarks_are_a_matrix(tmp_path: Path) -> None:
     found = diff_many_files(paths)
     assert found.names == ("old", "new", "again")
     text = str(found)
-    assert "old us" in text and "+20." in text and "broken" in text
+    assert "old " in text and "+20." in text and "broken" in text
     assert "new: not the same environment: torch 2.12.0 and 2.13.0" in text and "again: not" not in text
     lines = {line[0]: line[5:] for line in found.table(everything=True).rows if line[0] != "twice"}
     assert lines["slower"][0].endswith(" slower") and lines["slower"][1].startswith("(")

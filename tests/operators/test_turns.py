@@ -22,6 +22,8 @@ from luxmeter.operators.turns import Side, TurnsEngine
 from luxmeter.verdict import compare_in_turns
 from luxmeter.view.cli import build_app
 
+ONE_CORE = "what is measured in turns hangs on names and arguments, which tests of the recorder hold on both"
+
 SLOW = """
 import time
 import torch

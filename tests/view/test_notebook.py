@@ -29,6 +29,8 @@ pytest.importorskip("IPython")
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+ONE_CORE = "a page of a trace is looked at; what a trace holds is held on both in calls/"
+
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:

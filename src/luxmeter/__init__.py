@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import luxmeter.interrupted  # noqa: F401  (before all else that has work at the end of the program)
 from luxmeter.by_name import NAMES
 from luxmeter.doors import door
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import gc
 import inspect
@@ -133,6 +134,8 @@ def test_a_notebooks_cell_is_called_as_the_notebook_calls_it(core_name: str) -> 
         t = shell.user_ns["t"]
     finally:
         InteractiveShell.clear_instance()
+        atexit.unregister(shell.atexit_operations)  # which keeps the shell, its names and so the trace
+        shell.user_ns.clear()
         vars(builtins).pop("display", None)
     ((file, line, function),) = lines_of(t, "torch.sin")
     assert (file, line, function) == ("In[2]", 2, "<module>")

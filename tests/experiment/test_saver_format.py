@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -395,3 +396,30 @@ def test_a_newer_version_is_named(tmp_path: Path) -> None:
     save_file({}, tmp_path / "x.ckpt", metadata={"luxmeter": json.dumps({"version": 2, "tree": {}})})
     with pytest.raises(CheckpointError, match=r"format version 2.*checkpoint-version"):
         read_file(tmp_path / "x.ckpt")
+
+
+@pytest.mark.parametrize(
+    "error", [AssertionError, AttributeError, OverflowError, struct.error, RecursionError]
+)
+def test_whatever_torch_dies_of_in_a_damaged_file_is_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    write_file(tmp_path / "x.pt", {"a": torch.ones(2)}, format="torch")
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise error("saved_id must be a tuple, got int")
+
+    monkeypatch.setattr(torch, "load", dies)
+    with pytest.raises(CheckpointError, match="checkpoint-damaged"):
+        read_file(tmp_path / "x.pt")
+
+
+def test_any_damaged_byte_of_a_torch_file_raises_our_own_error_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    write_file(path, {"a": torch.ones(2), "b": [1, "c"]}, format="torch")
+    whole = path.read_bytes()
+    for at in range(whole.index(b"\x80\x02"), whole.index(b"\x80\x02") + 200):  # its pickle
+        for bit in (0, 5):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            with contextlib.suppress(CheckpointError):
+                read_file(path)

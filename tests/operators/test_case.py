@@ -93,3 +93,29 @@ def test_damaged_and_foreign_files(tmp_path: Path, change, slug: str, said: str)
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="operators-unreadable"):
         load_operators(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("forged", [{}, [], [[]], {"$float": []}, {"$dict": 1}, {"$float": 10**400}, 10**400])
+def test_forged_arguments_are_called_damage(tmp_path: Path, forged: object) -> None:
+    """Wherever in a line they stand: what comes out is a case or our own error."""
+    path = ALL.save(tmp_path / "ops.jsonl")
+    head, *lines = path.read_text().splitlines()
+
+    def places(value: object) -> list[tuple[object, object]]:
+        inner = (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        )
+        return [place for key, below in list(inner) for place in [(value, key), *places(below)]]
+
+    refused = 0
+    for number, line in enumerate(lines):
+        for at in range(len(places(json.loads(line)))):
+            said = json.loads(line)
+            holder, key = places(said)[at]
+            holder[key] = forged  # type: ignore[index]
+            path.write_text("\n".join([head, *lines[:number], json.dumps(said), *lines[number + 1 :]]))
+            try:
+                str(list(load_operators(path)))
+            except UsageError:
+                refused += 1
+    assert refused

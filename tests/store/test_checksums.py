@@ -153,3 +153,16 @@ def test_tables_of_format_1_are_read(tmp_path: Path) -> None:
                 stream.write_batch(batch)
     assert read(folder) == ([("a", 0, 0.5), ("a", 1, 0.5), ("a", 2, 0.5)], "")
     shutil.rmtree(folder)
+
+
+def test_a_piece_that_a_disk_wrote_twice_counts_once(tmp_path: Path) -> None:
+    whole = written(tmp_path / "t")
+    [file] = (tmp_path / "t").iterdir()
+    good = file.read_bytes()
+    starts = [at for at in range(len(good)) if good.startswith(b"LUXPIECE", at)] + [len(good)]
+    for first in range(PIECES):
+        for last in range(first + 1, PIECES + 1):
+            file.write_bytes(good[: starts[last]] + good[starts[first] :])
+            rows, said = read(tmp_path / "t")
+            assert rows == whole and "the copy of a piece" in said
+            assert len(damage_in(tmp_path / "t")) == last - first

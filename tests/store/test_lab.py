@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -279,7 +280,7 @@ def test_gc(lab: Lab) -> None:
 def test_newer_formats_are_refused_clearly(lab: Lab) -> None:
     made = make(lab, "a")
     file = lab.folder / "runs" / made / "run.json"
-    file.write_text(file.read_text().replace('"format": 1', '"format": 99'))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 99}))
     with pytest.raises(StoreError, match="run-format"):
         lab.find(file.parent)
     (lab.folder / "lab.json").write_text('{"format": 99, "id": "x"}')

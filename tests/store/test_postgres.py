@@ -222,9 +222,9 @@ def test_reindex_never_shows_half_of_it(url: str, lab: Lab, monkeypatch: pytest.
     seen: list[set[str]] = []
     real = catalog_module.entry_of
 
-    def look(folder: Path, lab_folder: Path) -> object:
+    def look(folder: Path, lab_folder: Path, growing: object = None) -> object:
         seen.append(other.known()[0])
-        return real(folder, lab_folder)
+        return real(folder, lab_folder, growing)
 
     monkeypatch.setattr(catalog_module, "entry_of", look)
     assert lab.reindex() == 3
@@ -300,12 +300,12 @@ def test_it_breaks_in_the_middle_of_a_question(
     made.add(make(lab, "new"))
     real, cuts = catalog_module.entry_of, iter([True])
 
-    def cut(folder: Path, lab_folder: Path) -> object:
+    def cut(folder: Path, lab_folder: Path, growing: object = None) -> object:
         if next(cuts, False):
             postgres.ask(
                 "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'luxmeter'"
             )
-        return real(folder, lab_folder)
+        return real(folder, lab_folder, growing)
 
     monkeypatch.setattr(catalog_module, "entry_of", cut)
     assert {row.id for row in lab.runs()} == made

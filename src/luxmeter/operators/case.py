@@ -315,7 +315,12 @@ def case_from_json(said: Any) -> Case:
     if not isinstance(where, list) or not isinstance(lines, list):
         raise ValueError("where and lines are lists")
     places = tuple(map(str, where)), str(source), _shapes(outputs), tuple(map(str, lines))
-    return Case(op, signature_from_json(said), count, total_ns, *places)
+    try:
+        signature = signature_from_json(said)
+        hash(signature)  # a forged one may hold what has no hash
+    except (OverflowError, RecursionError, TypeError) as error:
+        raise ValueError(f"its arguments are none that we write: {error}") from error
+    return Case(op, signature, count, total_ns, *places)
 
 
 def _shapes(said: Any) -> tuple[tuple[int, ...], ...] | None:

@@ -9,8 +9,8 @@ Format history
    `luxmeter.segments`, a JSON list of [segment file, rows] that were folded in. A segment named there is
    ignored: it is left over from a crash between the rename and the removal. When rows were sorted, the column
    `_order` holds the place each had before.
-2: before each IPC stream stands a frame: "LUXPIECE", its length, its CRC-32, the CRC-32 of these 20 bytes; Parquet
-   files are sealed (sealed.py), with `luxmeter.damaged` in their metadata if a segment had damaged pieces. Format 1 is read.
+2: before each IPC stream stands a frame: "LUXPIECE", its length (40 bits) and its number in the segment, from 1
+   (24 bits; 0: not known), its CRC-32, the CRC-32 of these 20 bytes; Parquet files are sealed (sealed.py), with `luxmeter.damaged` in their metadata if a segment had damaged pieces. Format 1 is read.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ _DAMAGED = b"luxmeter.damaged"
 _MAGIC = b"LUXPIECE"
 _FRAME = struct.Struct("<8sQI")
 _FRAME_BYTES = _FRAME.size + 4
+_LENGTH_BITS = 40  # of the frame's second field; above them stands the number of the piece in its segment
 _OLD = b"\xff\xff\xff\xff"  # how a segment of format 1 begins
 _MAX_SEGMENT_BYTES = 256 * 1024 * 1024
 
@@ -72,6 +73,7 @@ class SegmentWriter:
         self._number = -1
         self._file: io.FileIO | None = None
         self._end = 0
+        self._pieces = 0
 
     def append(self, rows: pa.RecordBatch | pa.Table) -> int:
         """Write `rows` as one piece; returns its bytes. A failed write leaves the table as it was, and raises."""
@@ -82,9 +84,10 @@ class SegmentWriter:
             else:
                 stream.write_batch(rows)
         stream_bytes = memoryview(sink.getvalue())
-        frame = _FRAME.pack(_MAGIC, len(stream_bytes), zlib.crc32(stream_bytes))
-        piece = memoryview(b"".join((frame, struct.pack("<I", zlib.crc32(frame)), stream_bytes)))
         file = self._open_file()
+        place = (self._pieces + 1) << _LENGTH_BITS | len(stream_bytes)
+        frame = _FRAME.pack(_MAGIC, place, zlib.crc32(stream_bytes))
+        piece = memoryview(b"".join((frame, struct.pack("<I", zlib.crc32(frame)), stream_bytes)))
         try:
             written = 0
             while written < len(piece):
@@ -93,6 +96,7 @@ class SegmentWriter:
             self._cut_back()
             raise
         self._end += len(piece)
+        self._pieces += 1
         if self._end >= _MAX_SEGMENT_BYTES:
             self.close()
         return len(piece)
@@ -117,7 +121,7 @@ class SegmentWriter:
             self._number += 1
             path = self.folder / f"{self.writer}-{self._number:04}.arrows"
             self._file = io.FileIO(path, "xb")
-            self._end = 0
+            self._end = self._pieces = 0
         return self._file
 
     def _cut_back(self) -> None:
@@ -352,13 +356,18 @@ def _pieces(path: Path, start: int, lost: list[str] | None = None) -> Iterator[t
 
 
 def _framed(file: io.BufferedReader, start: int, size: int) -> Iterator[tuple[pa.Table | None, int, str]]:
-    """The pieces of format 2: a table and the byte behind it, or None and what is damaged."""
+    """The pieces of format 2: a table and the byte behind it, or None and what is damaged.
+
+    A piece whose number came before is a copy, which a disk made: its rows are there already.
+    """
+    seen: set[int] = set()
     while start < size:
         file.seek(start)
         head = file.read(_FRAME_BYTES)
         if len(head) < _FRAME_BYTES:
             return  # torn
-        magic, length, checksum = _FRAME.unpack(head[: _FRAME.size])
+        magic, place, checksum = _FRAME.unpack(head[: _FRAME.size])
+        number, length = place >> _LENGTH_BITS, place & (1 << _LENGTH_BITS) - 1
         if magic != _MAGIC or zlib.crc32(head[: _FRAME.size]).to_bytes(4, "little") != head[_FRAME.size :]:
             end = _next_frame(file, start + 1, size)
             if end is None and not _has_more_than_zeros(file, start):
@@ -370,8 +379,12 @@ def _framed(file: io.BufferedReader, start: int, size: int) -> Iterator[tuple[pa
             if end > size:
                 return  # torn
             stream = file.read(length)
-            table = _piece(io.BytesIO(stream), 0)[0] if zlib.crc32(stream) == checksum else None
-            yield table, end, f"the piece of {length} bytes at byte {start}"
+            whole = zlib.crc32(stream) == checksum and number not in seen
+            table = _piece(io.BytesIO(stream), 0)[0] if whole else None
+            if table is not None and number:
+                seen.add(number)
+            what = "copy of a piece" if number in seen and table is None else "piece"
+            yield table, end, f"the {what} of {length} bytes at byte {start}"
         start = end
 
 

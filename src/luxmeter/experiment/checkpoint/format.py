@@ -276,7 +276,7 @@ def _read_torch(path: Path, device: str | torch.device) -> Any:
                 "Do not load files you did not make. If it is yours, save it again with plain values and tensors.",
             ) from error
         raise damaged(path, reason) from error
-    except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+    except Exception as error:
         raise damaged(path, str(error)) from error
 
 

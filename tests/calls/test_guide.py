@@ -71,7 +71,7 @@ def _without_places(lines: list[str]) -> list[str]:
 
 def _kinds(lines: list[str]) -> list[list[str]]:
     """Names and counts, without times: in an order that does not hang on them."""
-    times = re.compile(r"[\d,.]+ [mn]s\b|(?<!\S)[\d,]+\.\d+%?,?(?!\S)")
+    times = re.compile(r"[\d,.]+ (?:[num]?s)\b|(?<!\S)[\d,]+\.\d+%?,?(?!\S)")
     return sorted(times.sub("", line).split() for line in lines)
 
 

@@ -34,4 +34,4 @@ def test_console() -> None:
                 words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, timeout=120
             )
             assert settled(done.stdout) == settled(expected), command
-    assert commands == 4
+    assert commands == 5

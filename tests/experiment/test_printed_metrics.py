@@ -278,6 +278,34 @@ def test_steps_of_a_series_only_grow() -> None:
     assert steps == sorted(set(steps)) and len(steps) == 6
 
 
+def steps_of_bars(bars: list[tuple[int, str]]) -> list[int]:
+    """The steps of bars that are read below lines which tell the epoch."""
+    reader = PrintedMetrics()
+    steps = []
+    for epoch, bar in bars:
+        reader.read(f"epoch {epoch} begins")
+        steps += [step for _, _, step in reader.read(f" {bar} [00:01<00:02, acc={value_at(bar)}]")]
+    return steps
+
+
+def value_at(bar: str) -> float:
+    return float(bar.partition("/")[0]) / 100
+
+
+def test_a_bar_of_epochs_is_told_from_a_bar_within_them() -> None:
+    assert steps_of_bars([(0, "1/4"), (1, "2/4"), (2, "3/4"), (3, "4/4")]) == [1, 2, 3, 4]
+    assert steps_of_bars([(0, "1/4"), (0, "3/4"), (1, "1/4"), (1, "3/4")]) == [1, 3, 5, 7]
+    assert steps_of_bars([(1, "2/4"), (2, "2/4"), (3, "2/4")]) == [6, 10, 14]
+
+
+def test_a_line_counts_in_the_epoch_in_which_it_began() -> None:
+    reader = PrintedMetrics()
+    reader.read("epoch 5 begins")
+    assert reader.epoch == 5
+    assert reader.read(" 1/3 [acc=0.5]", epoch=2) == [("acc", 0.5, 7)]
+    assert reader.read("val_loss 0.25") == [("val_loss", 0.25, 5)]
+
+
 def test_a_long_line_and_odd_bytes_are_no_trouble() -> None:
     reader = PrintedMetrics()
     for line in (

@@ -11,6 +11,7 @@ The rules are few, and a series too few is better than a false one:
    below a line of names give theirs by column.
 4. A learning rate and the like counts only beside a metric: alone it is a setting.
 5. The step is what the line calls one: step, iteration, a bar's `5/10`, else the epoch; numbers that begin anew go on.
+   A bar counts within an epoch, unless it goes on by one with each epoch: then it counts these.
 """
 
 from __future__ import annotations
@@ -76,14 +77,15 @@ class PrintedMetrics:
     """Reads lines in the order they were printed; knows which epoch it is in and what the columns are called."""
 
     def __init__(self) -> None:
-        self._epoch: int | None = None
+        self.epoch: int | None = None
+        self._bars: dict[int, tuple[int, int]] = {}  # by what they go to: the epoch and the count last seen
         self._columns: list[str] = []
         self._last: dict[
             str, tuple[Any, float, int]
         ] = {}  # of each series: where it stood, its value, its step
 
-    def read(self, line: str) -> Found:
-        """The values in a line: name, value, step."""
+    def read(self, line: str, epoch: int | None = None) -> Found:
+        """The values in a line: name, value, step. `epoch`: that in which the line began, if others were printed meanwhile."""
         text = _ESCAPES.sub("", line[:_LONGEST]).rstrip()
         if not text or self._is_header(text):
             return []
@@ -99,7 +101,7 @@ class PrintedMetrics:
         if given is not None:
             return self._of_object(given, text)
         text = _PREFIX.sub("", text)
-        return self._of_text(text)
+        return self._of_text(text, self.epoch if epoch is None else epoch)
 
     # -- one line ----------------------------------------------------------------------------------------------
 
@@ -115,10 +117,10 @@ class PrintedMetrics:
             place = int(epoch)
         return self._placed(values, place, (place, epoch))
 
-    def _of_text(self, text: str) -> Found:
+    def _of_text(self, text: str, known: int | None) -> Found:
         epoch = _EPOCH.search(text)
         if epoch:
-            self._epoch = int(epoch[1])
+            self.epoch = known = int(epoch[1])
         values: dict[str, float] = {}
         beside: dict[str, float] = {}
         held_out = _HELD_OUT.match(text)
@@ -133,31 +135,28 @@ class PrintedMetrics:
             (beside if is_beside else values).setdefault(name, value)
         if not values:
             return []
-        place, where = self._where(text, None if epoch is None else int(epoch[1]))
+        place, where = self._where(text, known, is_told=epoch is not None)
         return self._placed({**values, **beside}, place, where)
 
-    def _where(self, text: str, epoch: int | None) -> tuple[int | None, Any]:
+    def _where(self, text: str, epoch: int | None, *, is_told: bool) -> tuple[int | None, Any]:
         """The step that a line tells, and what tells its place apart from that of another line."""
         step, bar = _STEP.search(text), _BAR.search(text)
         if step and not step[2]:
-            return int(step[1]), (epoch, step[1])
+            return int(step[1]), (epoch if is_told else None, step[1])
         counted = (int(step[1]), int(step[2])) if step else (int(bar[1]), int(bar[2])) if bar else None
-        known = epoch if epoch is not None else self._epoch
         if counted is None:
-            return known, (known,)
-        done, whole = counted
-        if known is None or (
-            epoch is None and done == whole
-        ):  # Keras: the epoch's last line, below `Epoch 3/10`
-            return (done if known is None else known), (known, done)
-        if (
-            bar
-            and epoch is not None
-            and re.search(rf"epoch\W*{epoch}\s*/\s*{whole}\b", text, re.I)
-            and not step
-        ):
             return epoch, (epoch,)
-        return known * whole + done, (known, done)
+        done, whole = counted
+        if epoch is None:
+            return done, (epoch, done)
+        before, self._bars[whole] = self._bars.get(whole), (epoch, done)
+        if not is_told and before is not None and 0 < epoch - before[0] == done - before[1]:
+            return done, (None, done)
+        if not is_told and done == whole:  # Keras: the epoch's last line, below `Epoch 3/10`
+            return epoch, (epoch, done)
+        if is_told and bar and not step and re.search(rf"epoch\W*{epoch}\s*/\s*{whole}\b", text, re.I):
+            return epoch, (epoch,)
+        return epoch * whole + done, (epoch, done)
 
     def _placed(self, values: dict[str, float], place: int | None, where: Any) -> Found:
         found: Found = []

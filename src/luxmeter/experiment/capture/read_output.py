@@ -22,7 +22,8 @@ class ReadOutput:
     def __init__(self, run: RunWriter) -> None:
         self._run = run
         self._metrics = PrintedMetrics()
-        self._lines: dict[str, str] = {}  # of each stream, the one that has no end yet
+        # Of each stream the line that has no end yet, and the epoch in which it began: a bar's ends when it is drawn anew.
+        self._lines: dict[str, tuple[str, int | None]] = {}
         self._lock = threading.RLock()
         self._listener = Listener(self._hear)
 
@@ -34,21 +35,26 @@ class ReadOutput:
         """Read what is left, and no more."""
         self._listener.stop()
         with self._lock:
-            for line in self._lines.values():
-                self._read(line)
+            for line, epoch in self._lines.values():
+                self._read(line, epoch)
             self._lines.clear()
 
     def _hear(self, stream: str, piece: str) -> None:
         with self._lock:
-            *whole, rest = _ENDS.split(self._lines.get(stream, "") + piece)
-            self._lines[stream] = rest if len(rest) <= _LONGEST else ""
+            begun, epoch = self._lines.get(stream, ("", None))
+            *whole, rest = _ENDS.split(begun + piece)
             for line in whole:
-                self._read(line)
+                self._read(line, epoch if begun else None)
+                begun = ""
+            self._lines[stream] = (
+                rest if len(rest) <= _LONGEST else "",
+                epoch if begun else self._metrics.epoch,
+            )
 
-    def _read(self, line: str) -> None:
+    def _read(self, line: str, epoch: int | None) -> None:
         try:
             by_step: dict[int, dict[str, float]] = {}
-            for name, value, step in self._metrics.read(line):
+            for name, value, step in self._metrics.read(line, epoch):
                 by_step.setdefault(step, {})[name] = value
             for step, values in by_step.items():
                 self._run.log_from(SOURCE, values, step)

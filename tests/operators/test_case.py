@@ -36,7 +36,7 @@ def test_save_and_load_without_loss(tmp_path: Path) -> None:
     path = ALL.save(tmp_path / "ops.jsonl")
     assert load_operators(path) == ALL
     head, *lines = path.read_text().splitlines()
-    assert json.loads(head) == {"what": "luxmeter operators", "version": 1, "cases": 4}
+    assert json.loads(head) == {"what": "luxmeter operators", "version": 2, "cases": 4}
     assert len(lines) == 4 and all(json.loads(line)["op"] for line in lines)
 
 
@@ -77,7 +77,7 @@ def test_top_share_and_filters() -> None:
             "operators-damaged",
             "promises 4 cases and holds 3",
         ),
-        (lambda t: t.replace('"version": 1', '"version": 9'), "operators-newer", "version 9"),
+        (lambda t: t.replace('"version": 2', '"version": 9'), "operators-newer", "version 9"),
         (lambda t: "hello\n" + t, "not-operators", "line 1"),
         (lambda t: "", "not-operators", "no operator"),
     ],

@@ -318,7 +318,7 @@ def case_from_json(said: Any) -> Case:
     try:
         signature = signature_from_json(said)
         hash(signature)  # a forged one may hold what has no hash
-    except (OverflowError, RecursionError, TypeError) as error:
+    except (ArithmeticError, LookupError, AttributeError, RecursionError, TypeError) as error:
         raise ValueError(f"its arguments are none that we write: {error}") from error
     return Case(op, signature, count, total_ns, *places)
 

@@ -115,7 +115,7 @@ def test_pairs_and_their_table() -> None:
     table = pair_table(pairs)
     columns, lines = table.names, table.cells
     assert columns[3:5] == ["eager", "mindspore"]
-    assert lines[0][3:7] == ["10 [9, 11]", "25 [24, 26]", "2.50", "5.0e-01"]
+    assert lines[0][3:7] == ["10.0 us [9.00 us, 11.0 us]", "25.0 us [24.0 us, 26.0 us]", "2.50", "5.0e-01"]
     assert pair_table([]).rows == []
 
 
@@ -124,7 +124,18 @@ def test_a_benchmark_of_both_shows_them_beside_each_other() -> None:
     table = BenchResult(both).table()
     columns, lines = table.names, table.cells
     assert columns == ["op", "signature", "dtype", "eager", "mindspore", "ratio", "max error", "remark"]
-    assert lines == [["add", "f32[2]", "fp32", "10 [9, 11]", "4000 [3999, 4001]", "400.00", "", ""]]
+    assert lines == [
+        [
+            "add",
+            "f32[2]",
+            "fp32",
+            "10.0 us [9.00 us, 11.0 us]",
+            "4.00 ms [4.00 ms, 4.00 ms]",
+            "400.00",
+            "",
+            "",
+        ]
+    ]
     # A third backend, or one that lacks a case: one line a measurement, so that none is lost.
     for rows in ((*both, row("torch.add", "compile", 5.0)), (*both, row("torch.mul", "eager", 5.0))):
         table = BenchResult(rows).table()

@@ -46,10 +46,8 @@ from luxmeter.render import (
 from luxmeter.store import Run, flatten, parse_field, records
 from luxmeter.view.pages.bench import bench_html
 from luxmeter.view.pages.check import check_html
-from luxmeter.view.pages.model import model_html
 from luxmeter.view.pages.plots import BANDS
 from luxmeter.view.pages.trace import trace_facts, trace_html
-from luxmeter.view.text.model import summary_lines
 from luxmeter.view.text.run import command_text, machine_text
 from luxmeter.view.text.runs import default_columns, heading, row_cells, value_text, when_text
 from luxmeter.view.web import page
@@ -242,6 +240,10 @@ def model_part(run: Run) -> Html | None:
     cost = run.model
     if cost is None:
         return None
+    from luxmeter.view.pages.model import (
+        model_html,
+    )  # needs torch, which a run without a model's cost does not
+
     return joined((element("h2", f"What {cost.name} costs"), model_html(cost)))
 
 
@@ -404,6 +406,8 @@ def _markdown_of(run: Run, other: Run | None, *, level: str) -> Iterator[str]:
         yield markdown(run.bench.table())
     if run.model is not None:
         yield f"{level}# What {run.model.name} costs"
+        from luxmeter.view.text.model import summary_lines
+
         yield "\n".join(f"- {line}" for line in summary_lines(run.model))
     if other is not None:
         diff, why = diff_runs(other, run)

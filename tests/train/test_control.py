@@ -582,7 +582,7 @@ def test_who_asks_is_told_why_nobody_answers(monkeypatch: pytest.MonkeyPatch) ->
     assert run.control().text == "finished: no training listens"
     (run.folder / "status.json").unlink()
     identity = json.loads((run.folder / "run.json").read_text())
-    identity["process"]["started"] = 1.0
+    identity["process"] |= {"started": 1.0, "ticks": 1}
     (run.folder / "run.json").write_text(json.dumps(identity))
     assert "is gone" in refused("control-ended", Run(run.folder), "pause")
 

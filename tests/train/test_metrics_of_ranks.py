@@ -92,7 +92,7 @@ def test_each_rank_has_its_own_series(ranks: list[dict[str, str]], command: Comm
     assert set(run.record()["metrics_of_other_ranks"]) == {"rank 1", "rank 2"}
 
     shown = command("show", "latest").out
-    assert "@rank" not in shown and "and what 2 other ranks logged: --ranks shows it" in shown
+    assert "@rank" not in shown and "\n2 other ranks logged too: --ranks shows it" in shown
     shown = command("show", "latest", "--ranks").out
     assert "loss@rank1 " in shown and "loss@rank2 " in shown and "--ranks" not in shown
     drawn = command("plot", "latest", "-m", "loss@rank2", "-m", "loss").out

@@ -532,11 +532,15 @@ class _Resumed:
         return self._path is not None and time.monotonic() >= self._next
 
     def write(self, result: CheckResult) -> None:
-        """What there is, with the rows of earlier calls."""
+        """What there is, with the rows of earlier calls; one that was asked anew, of a file or torch that changed, has gone."""
         if self._path is None:
             return
         start = time.monotonic()
-        there = {row.key for row in result}
-        others = tuple(row for key, row in self._all.items() if key not in there)
+        there = {_asked(row) for row in result}
+        others = tuple(row for row in self._all.values() if _asked(row) not in there)
         replace(result, rows=(*result.rows, *others)).to_json(self._path)
         self._next = time.monotonic() + _SELDOM * (time.monotonic() - start)
+
+
+def _asked(row: CheckRow) -> tuple[str, ...]:
+    return row.name, row.source, row.dtype, row.device, row.backend

@@ -51,7 +51,7 @@ def luxmeter(*args: str) -> Any:
 def test_a_trace_as_a_table() -> None:
     traced("t", 2)
     said = luxmeter("ops", "t").stdout
-    for part in ("torch.nn.Linear", "Linear(in_features=6, out_features=4, bias=True), f32[5,6]", "Net.body.0", "torch.cat",
+    for part in ("torch.nn.Linear", "f32[5,6], Linear(in_features=6, out_features=4, bias=True)", "Net.body.0", "torch.cat",
                  "[f32[5,3], f32[5,3]], dim=1"):  # fmt: skip
         assert part in said
     assert said.splitlines()[-1] == "6 operators of 5 names, 12 calls"
@@ -137,5 +137,5 @@ def test_what_cannot_be_read_names_the_place(tmp_path: Path) -> None:
     traced("t", 1)
     with pytest.raises(UsageError, match="Did you mean"):
         luxmeter("ops", "t", "--name", "torch.nn.Liner")
-    with pytest.raises(UsageError, match="operators-unwritable"):
+    with pytest.raises(UsageError, match="no-such-folder"):
         luxmeter("ops", "t", "-o", str(tmp_path / "no" / "folder.jsonl"))

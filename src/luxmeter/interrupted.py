@@ -11,7 +11,7 @@ import contextlib
 import sys
 
 
-def _note_again() -> None:
+def _note_it_anew() -> None:
     error = getattr(sys, "last_value", None)
     if type(error) is not KeyboardInterrupt or error.__traceback__ is None or hasattr(sys, "ps1"):
         return
@@ -21,4 +21,4 @@ def _note_again() -> None:
             exec("raise KeyboardInterrupt")  # noqa: S102 - a text of our own
 
 
-atexit.register(_note_again)  # what is registered first is called last
+atexit.register(_note_it_anew)  # what is registered first is called last

@@ -260,9 +260,13 @@ def show(top: Top, *, every_s: float, keyboard: IO[str], out: IO[str]) -> None:
 
     with _ended_by_signals(), _keys_of(keyboard) as read_keys:
         top.look()
-        with Live(
+        live = Live(
             drawn(), console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        ) as live:  # fmt: skip
+        )  # fmt: skip
+        try:
+            live.start(
+                refresh=True
+            )  # not `with live`: a Ctrl-C within its beginning would leave its screen there
             while True:
                 due = time.monotonic() + every_s
                 while (left := due - time.monotonic()) > 0:
@@ -273,6 +277,8 @@ def show(top: Top, *, every_s: float, keyboard: IO[str], out: IO[str]) -> None:
                         live.update(drawn(), refresh=True)
                 top.look()
                 live.update(drawn(), refresh=True)
+        finally:
+            live.stop()
 
 
 def can_show(keyboard: IO[str], out: IO[str]) -> bool:

@@ -130,7 +130,7 @@ def check_wheel(wheel: Path, source: Path) -> None:
     }
     shipped = {name for name in names if ".dist-info/" not in name}
     assert shipped == wanted | {core, "luxmeter_startup.pth", "pytest_luxmeter.py"}
-    assert {"luxmeter/py.typed", "luxmeter/calls/core/_core.pyi", "luxmeter/render/page.css"} <= shipped
+    assert {"luxmeter/py.typed", "luxmeter/calls/core/_core.pyi", "luxmeter/view/web/style.css"} <= shipped
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert b".debug_info" not in compiled and b".symtab" not in compiled, "the core is not stripped"
     if sys.platform == "linux":

@@ -1,11 +1,15 @@
-"""No file in the way of another, and every message explained."""
+"""No file in the way of another, every message explained, every package pinned."""
 
 from __future__ import annotations
 
 import ast
 import re
 import textwrap
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import luxmeter
 
@@ -100,3 +104,34 @@ def test_a_planted_fault_of_messages_is_found(tmp_path: Path) -> None:
         "bad-here is explained twice",
         "bad-here has no text behind its heading",
     ]
+
+
+def unpinned(extras: set[str], constraints: str) -> list[str]:
+    """What comes with luxmeter[extras] here and no line of the constraints pins."""
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in constraints.splitlines() if "==" in line}
+    seen: set[tuple[str, frozenset[str]]] = set()
+    missing: set[str] = set()
+    to_visit = [("luxmeter", frozenset(extras))]
+    while to_visit:
+        name, wanted = to_visit.pop()
+        if (name, wanted) in seen:
+            continue
+        seen.add((name, wanted))
+        if name != "luxmeter" and name not in pinned:
+            missing.add(name)
+        try:
+            lines = metadata.distribution(name).requires or []
+        except metadata.PackageNotFoundError:
+            continue
+        for requirement in map(Requirement, lines):
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *wanted)):
+                to_visit.append((canonicalize_name(requirement.name), frozenset(requirement.extras)))
+    return sorted(missing)
+
+
+def test_everything_that_make_setup_installs_is_pinned() -> None:
+    """Else two machines differ, and a release of somebody else's turns main red."""
+    constraints = (REPOSITORY / "constraints.txt").read_text()
+    assert unpinned({"dev"}, constraints) == []
+    assert unpinned({"dev"}, constraints.replace("starlette==", "starlight==")) == ["starlette"]

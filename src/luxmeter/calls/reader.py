@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from luxmeter.calls.checked import check_end
+from luxmeter.calls.chunks import AT_ONCE, Columns, Events, OwnWork, Part, chunks_of
 from luxmeter.calls.describe import OWN_NAME, read_lines
 from luxmeter.calls.records import (
     EVENT_DTYPE,
@@ -61,9 +62,11 @@ class Recording:
 
     `process` is added to the columns, and `own_ns`: how much of an event's time by the clock was the recorder's own
     work, which `duration_ns` and `child_ns` are without. An event ends at start + duration + own.
+    Up to some two million events are held; more are read chunk by chunk (`chunks`), and all at once where `events` is
+    asked for a column.
     """
 
-    events: dict[str, Numbers]
+    events: Mapping[str, Numbers]
     totals: tuple[TotalsRow, ...]
     callables: tuple[CallableNames, ...]
     signatures: tuple[SignatureNames | None, ...]
@@ -80,15 +83,42 @@ class Recording:
     @property
     def n(self) -> int:
         """Number of events."""
-        return len(self.events["callable"])
+        return self.events.n if isinstance(self.events, Events) else len(self.events["callable"])
 
     @property
+    def is_held(self) -> bool:
+        """Whether its events are in memory."""
+        return not isinstance(self.events, Events)
+
+    def chunks(
+        self, *, backwards: bool = False, between: tuple[float, float] | None = None
+    ) -> Iterator[tuple[int, Columns]]:
+        """Consecutive events with the number of the first, from the first to the last or `backwards`; of the chunks with an
+        event that began `between` two moments alone. Events of one thread are in the order of their ends.
+        """
+        return chunks_of(self.events, backwards=backwards, between=between)
+
+    @cached_property
     def calls(self) -> int:
         """Number of calls of the program: what every table counts. A section is no call."""
-        kinds = np.array([words.kind for words in self.callables])
+        is_call = self.kinds != SECTION
         if self.totals:
-            return sum(t.n for t in self.totals if not t.flags & OWN and kinds[t.callable] != SECTION)
-        return int(np.count_nonzero(self.of_program() & (kinds[self.events["callable"]] != SECTION)))
+            return sum(t.n for t in self.totals if not t.flags & OWN and is_call[t.callable])
+        return sum(
+            int(np.count_nonzero(is_call[chunk["callable"]] & ((chunk["flags"] & OWN) == 0)))
+            for _, chunk in self.chunks()
+        )
+
+    @cached_property
+    def kinds(self) -> Numbers:
+        """The kind of each callable."""
+        return np.array([words.kind for words in self.callables], dtype=np.uint8)
+
+    @cached_property
+    def first_ns(self) -> int:
+        """When the first call began: what seconds of a trace are counted from."""
+        found = (chunk["start_ns"][(chunk["flags"] & OWN) == 0] for _, chunk in self.chunks())
+        return min((int(start.min()) for start in found if len(start)), default=0)
 
     @property
     def ranks(self) -> list[int]:
@@ -100,9 +130,13 @@ class Recording:
         its = [i for i, process in enumerate(self.processes) if process.rank == rank]
         place = np.full(len(self.processes), -1, dtype=np.int64)
         place[its] = np.arange(len(its))
-        keep = place[self.events["process"]] >= 0
-        events = {name: column[keep] for name, column in self.events.items()}
-        events["process"] = place[events["process"]].astype(self.events["process"].dtype)
+        events: Mapping[str, Numbers]
+        if isinstance(self.events, Events):
+            events = self.events.of_processes(place)
+        else:
+            keep = place[self.events["process"]] >= 0
+            kept = {name: column[keep] for name, column in self.events.items()}
+            events = kept | {"process": place[kept["process"]].astype(self.events["process"].dtype)}
         totals = [replace(t, process=int(place[t.process])) for t in self.totals if place[t.process] >= 0]
         return replace(
             self, events=events, totals=tuple(totals), processes=tuple(self.processes[i] for i in its)
@@ -204,6 +238,32 @@ def _rank_and_pid(process: Path) -> tuple[int, int]:
     return int(rank), int(pid.partition(".")[0])
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """Reads one part of a process's events, with common ids. `rows`: as many as there were at first, while it grows."""
+
+    place: Path
+    process: int
+    callables: Numbers
+    signatures: Numbers
+    sites: Numbers
+    rows: int | None = None
+
+    def __call__(self) -> Columns:
+        part = events_of_part(self.place)
+        if part is None:
+            return {name: np.empty(0, EVENT_DTYPE[name]) for name in EVENT_SCHEMA.names} | {"process": np.empty(0, np.uint32)}
+        part = part.slice(0, self.rows)
+        columns = {name: part.column(name).to_numpy() for name in part.column_names}
+        for name in ("callable", "section", "module"):
+            columns[name] = _map(self.callables, columns[name])
+        columns["signature"] = _map(self.signatures, columns["signature"])
+        written = columns.get("site")  # not in format 1
+        columns["site"] = np.zeros(part.num_rows, np.uint32) if written is None else _map(self.sites, written)
+        columns["process"] = np.full(part.num_rows, self.process, dtype=np.uint32)
+        return columns
+
+
 class _Merger:
     def __init__(self) -> None:
         self._callables: dict[CallableNames, int] = {CallableNames(OWN_NAME): 0}
@@ -211,7 +271,11 @@ class _Merger:
         self._signature_ids: dict[Any, int] = {}
         self._processes: list[ProcessRecord] = []
         self._sites: dict[SiteNames | None, int] = {None: 0}
-        self._events: list[dict[str, Numbers]] = []
+        self._parts: list[Part] = []
+        self._held: list[Columns] | None = []  # None: they are too many
+        self._work: list[Columns] = []
+        self._rows = self._calls = 0
+        self._first_ns: int | None = None
         self._totals: list[TotalsRow] = []
 
     def add(self, process: Path, running: dict[str, Any] | None) -> None:
@@ -223,15 +287,11 @@ class _Merger:
             {old: self._signature(words, callables) for old, words in record.signatures.items()}
         )
         sites = _lookup({old: self._sites.setdefault(w, len(self._sites)) for old, w in record.sites.items()})
-        for part in _parts(process):
-            columns = {name: part.column(name).to_numpy() for name in part.column_names}
-            for name in ("callable", "section", "module"):
-                columns[name] = _map(callables, columns[name])
-            columns["signature"] = _map(signatures, columns["signature"])
-            written = columns.get("site")  # not in format 1
-            columns["site"] = np.zeros(part.num_rows, np.uint32) if written is None else _map(sites, written)
-            columns["process"] = np.full(part.num_rows, number, dtype=np.uint32)
-            self._events.append(columns)
+        for place in parts_of(process):
+            read = _Reading(place, number, callables, signatures, sites)
+            columns = read()
+            if len(columns["flags"]):
+                self._add(replace(read, rows=len(columns["flags"])), columns)
         for row in record.end.get("totals", ()):
             ids = [_map(callables, np.array([row[i]]))[0] for i in (0, 2)]
             signature = _map(signatures, np.array([row[1]]))[0]
@@ -243,21 +303,50 @@ class _Merger:
                           high, histogram, site)
             )  # fmt: skip
 
+    def _add(self, read: _Reading, columns: Columns) -> None:
+        start, work = columns["start_ns"], np.flatnonzero(columns["flags"] & OWN)
+        self._parts.append(Part(read, read.process, read.rows, int(start.min()), int(start.max())))
+        self._work.append({name: columns[name][work] for name in ("process", "thread", "start_ns", "duration_ns")})
+        mine = (columns["flags"] & OWN) == 0
+        starts = start[mine]
+        if len(starts):
+            self._first_ns = min(int(starts.min()), int(starts.min()) if self._first_ns is None else self._first_ns)
+        is_call = np.array([words.kind != SECTION for words in self._callables])
+        self._calls += int(np.count_nonzero(is_call[columns["callable"]] & mine))
+        self._rows += read.rows
+        if self._rows > AT_ONCE:
+            self._held = None
+        elif self._held is not None:
+            self._held.append(columns)
+
     def done(self) -> Recording:
-        columns = {}
-        for name in (*EVENT_SCHEMA.names, "process"):
-            kind = EVENT_DTYPE[name] if name in EVENT_SCHEMA.names else np.dtype("<u4")
-            parts = [part[name] for part in self._events]
-            columns[name] = np.concatenate(parts) if parts else np.empty(0, kind)
-        set_own_work_apart(columns)
-        return Recording(
-            columns,
+        names = (*EVENT_SCHEMA.names, "process")
+        work = OwnWork.of(
+            {name: np.concatenate([found[name] for found in self._work]) if self._work else np.empty(0, np.int64)
+             for name in ("process", "thread", "start_ns", "duration_ns")}
+        )  # fmt: skip
+        events: Mapping[str, Numbers]
+        if self._held is None:
+            events = Events(self._parts, work, (*names, "own_ns"))
+        else:
+            columns = {}
+            for name in names:
+                kind = EVENT_DTYPE[name] if name in EVENT_SCHEMA.names else np.dtype("<u4")
+                parts = [part[name] for part in self._held]
+                columns[name] = np.concatenate(parts) if parts else np.empty(0, kind)
+            work.take_off(columns)
+            events = columns
+        made = Recording(
+            events,
             tuple(self._totals),
             tuple(self._callables),
             tuple(self._signatures),
             tuple(self._processes),
             tuple(self._sites),
         )
+        if not self._totals:  # what is known already
+            made.__dict__.update(calls=self._calls, first_ns=self._first_ns or 0)
+        return made
 
     def _callable(self, words: CallableNames) -> int:
         return self._callables.setdefault(words, len(self._callables))
@@ -302,30 +391,30 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
     return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end, sites)
 
 
+def events_of_part(part: Path, columns: list[str] | None = None) -> pa.Table | None:
+    """One part of a process's events, in the order of writing; the lowest layer of reading, which knows how they lie on disk."""
+    compact = part.with_suffix(".parquet")
+    table = read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
+    if table is None:
+        return None
+    known = [EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names]
+    return table.select([field.name for field in known]).cast(pa.schema(known))
+
+
+def parts_of(process: Path) -> list[Path]:
+    """The parts of a process's events, in their order."""
+    return sorted({path.with_suffix("") for path in (process / "events").glob("[0-9]*")})
+
+
 def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:
-    for part in sorted({path.with_suffix("") for path in (process / "events").glob("[0-9]*")}):
-        compact = part.with_suffix(".parquet")
-        table = read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
-        if table is not None:
-            known = [EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names]
-            yield table.select([field.name for field in known]).cast(pa.schema(known))
+    found = (events_of_part(part, columns) for part in parts_of(process))
+    return (table for table in found if table is not None)
 
 
-def set_own_work_apart(columns: dict[str, Numbers]) -> None:
+def set_own_work_apart(columns: Columns) -> None:
     """Take the recorder's own work, which has events of its own, off the events around it."""
-    start, duration = columns["start_ns"], columns["duration_ns"]
-    own = columns["own_ns"] = np.zeros(len(start), dtype=np.int64)
     works = (columns["flags"] & OWN) != 0
-    lane = columns["process"].astype(np.int64) << 32 | columns["thread"].astype(np.int64)
-    for number in np.unique(lane[works]):
-        here = np.flatnonzero((lane == number) & ~works)
-        work = np.flatnonzero((lane == number) & works)  # one after the other: they do not overlap
-        work = work[np.argsort(start[work], kind="stable")]
-        until = np.concatenate([[0], np.cumsum(duration[work])])
-        first, last = (np.searchsorted(start[work], at) for at in (start[here], start[here] + duration[here]))
-        own[here] = until[last] - until[first]
-    columns["duration_ns"] = duration - own
-    columns["child_ns"] = columns["child_ns"] - own
+    OwnWork.of({name: columns[name][works] for name in ("process", "thread", "start_ns", "duration_ns")}).take_off(columns)
 
 
 def _lookup(known: dict[int, int]) -> Numbers:
@@ -337,8 +426,9 @@ def _lookup(known: dict[int, int]) -> Numbers:
 
 def _map(table: Numbers, ids: Numbers) -> Numbers:
     """Old ids to new ones; an id nobody explained (killed before it was told) becomes 0."""
-    safe = np.where(ids < len(table), ids, 0)
-    found: Numbers = table[safe]
+    if len(ids) and ids.max() >= len(table):
+        ids = np.where(ids < len(table), ids, 0)
+    found: Numbers = table[ids]
     return found
 
 

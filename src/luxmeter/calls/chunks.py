@@ -17,6 +17,7 @@ Numbers = npt.NDArray[Any]
 Columns = dict[str, Numbers]
 AT_ONCE = 1 << 21  # events that are held in memory: some 200 MB
 ROWS = 1 << 18  # of a chunk
+OWN_WORK = ("process", "thread", "start_ns", "duration_ns")  # what must be known of the recorder's own work
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,25 @@ class OwnWork:
             lanes[number] = works["start_ns"][at], np.concatenate([[0], np.cumsum(works["duration_ns"][at])])
         return cls(lanes)
 
+    @classmethod
+    def of_all(cls, events: Mapping[str, Numbers]) -> OwnWork:
+        """From all events."""
+        at = np.flatnonzero(events["flags"] & OWN)
+        return cls.of({name: events[name][at] for name in OWN_WORK})
+
     def of_processes(self, place: Numbers) -> OwnWork:
         """That of some processes: `place` is the new number of each, -1 of those that are left out."""
         return OwnWork(
             {int(place[lane >> 32]) << 32 | lane & 0xFFFFFFFF: works
              for lane, works in self._lanes.items() if place[lane >> 32] >= 0}
         )  # fmt: skip
+
+    def of_lane(self, process: int, thread: int) -> Numbers:
+        """The start and the duration of each work of a thread."""
+        begins, until = self._lanes.get(
+            process << 32 | thread, (np.empty(0, np.int64), np.zeros(1, np.int64))
+        )
+        return np.stack([begins, np.diff(until)], axis=1)
 
     def take_off(self, events: Columns) -> None:
         """Set `own_ns`, and make `duration_ns` and `child_ns` what they are without it."""
@@ -70,7 +84,11 @@ class OwnWork:
         lane, mine = lanes_of(events), (events["flags"] & OWN) == 0
         for number, (begins, until) in lanes.items():
             here = np.flatnonzero((lane == number) & mine & (start <= begins[-1]) & (end > begins[0]))
-            first, last = (np.searchsorted(begins, at[here]) for at in (start, end))
+            # Most calls hold no work: the next one begins after their end.
+            first = np.searchsorted(begins, start[here])
+            holds = np.append(begins, np.iinfo(np.int64).max)[first] < end[here]
+            here, first = here[holds], first[holds]
+            last = np.searchsorted(begins, end[here])
             own[here] = until[last] - until[first]
         events["duration_ns"] = duration - own
         events["child_ns"] = events["child_ns"] - own
@@ -85,14 +103,20 @@ def lanes_of(events: Mapping[str, Numbers]) -> Numbers:
 class Events(Mapping[str, Numbers]):
     """The events of a trace that are not held. A column asked for by name reads them all, which takes some 80 bytes an event."""
 
-    def __init__(self, parts: Sequence[Part], work: OwnWork, names: Sequence[str], *, rows: int = ROWS) -> None:
-        self._parts, self._work, self._names, self._rows = tuple(parts), work, tuple(names), rows
+    def __init__(
+        self, parts: Sequence[Part], work: OwnWork, names: Sequence[str], *, rows: int = ROWS
+    ) -> None:
+        self._parts, self.work, self._names, self._rows = tuple(parts), work, tuple(names), rows
         self.n = sum(part.rows for part in parts)
 
     @cached_property
     def _all(self) -> Columns:
         chunks = [chunk for _, chunk in self.chunks()]
-        return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in self._names} if chunks else {}
+        return (
+            {name: np.concatenate([chunk[name] for chunk in chunks]) for name in self._names}
+            if chunks
+            else {}
+        )
 
     def __getitem__(self, name: str) -> Numbers:
         return self._all[name]
@@ -105,6 +129,7 @@ class Events(Mapping[str, Numbers]):
 
     def of_processes(self, place: Numbers) -> Events:
         """The events of some processes: `place` is the new number of each, -1 of those that are left out."""
+
         def read(part: Part) -> Callable[[], Columns]:
             number = int(place[part.process])
 
@@ -114,14 +139,22 @@ class Events(Mapping[str, Numbers]):
 
             return renumbered
 
-        kept = [Part(read(p), int(place[p.process]), p.rows, p.first_ns, p.last_ns) for p in self._parts if place[p.process] >= 0]
-        return Events(kept, self._work.of_processes(place), self._names, rows=self._rows)
+        kept = [
+            Part(read(p), int(place[p.process]), p.rows, p.first_ns, p.last_ns)
+            for p in self._parts
+            if place[p.process] >= 0
+        ]
+        return Events(kept, self.work.of_processes(place), self._names, rows=self._rows)
 
     def chunks(
-        self, *, backwards: bool = False, between: tuple[float, float] | None = None
+        self,
+        *,
+        backwards: bool = False,
+        between: tuple[float, float] | None = None,
+        process: int | None = None,
     ) -> Iterator[tuple[int, Columns]]:
         """Consecutive events with the number of the first, from the first to the last or `backwards`; of the chunks with
-        an event that began `between` two moments alone.
+        an event that began `between` two moments, or is of a process, alone.
         """
         together: list[tuple[int, list[Part]]] = []
         row = last = 0
@@ -133,21 +166,29 @@ class Events(Mapping[str, Numbers]):
             last += part.rows
             row += part.rows
         for first, parts in reversed(together) if backwards else together:
-            if between is not None and not any(p.first_ns < between[1] and p.last_ns >= between[0] for p in parts):
+            if between is not None and not any(
+                p.first_ns < between[1] and p.last_ns >= between[0] for p in parts
+            ):
+                continue
+            if process is not None and not any(p.process == process for p in parts):
                 continue
             read = [part.read() for part in parts]
             events = {name: np.concatenate([one[name] for one in read]) if len(read) > 1 else read[0][name]
                       for name in read[0]}  # fmt: skip
             del read
-            self._work.take_off(events)
+            self.work.take_off(events)
             yield first, events
 
 
 def chunks_of(
-    events: Mapping[str, Numbers], *, backwards: bool = False, between: tuple[float, float] | None = None
+    events: Mapping[str, Numbers],
+    *,
+    backwards: bool = False,
+    between: tuple[float, float] | None = None,
+    process: int | None = None,
 ) -> Iterator[tuple[int, Columns]]:
     """As Events.chunks; what is held is one chunk."""
     if isinstance(events, Events):
-        yield from events.chunks(backwards=backwards, between=between)
+        yield from events.chunks(backwards=backwards, between=between, process=process)
     else:
         yield 0, dict(events)

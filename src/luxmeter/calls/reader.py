@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from luxmeter.calls.checked import check_end
-from luxmeter.calls.chunks import AT_ONCE, Columns, Events, OwnWork, Part, chunks_of
+from luxmeter.calls.chunks import AT_ONCE, OWN_WORK, Columns, Events, OwnWork, Part, chunks_of
 from luxmeter.calls.describe import OWN_NAME, read_lines
 from luxmeter.calls.records import (
     EVENT_DTYPE,
@@ -27,6 +27,7 @@ from luxmeter.calls.records import (
     ProcessRecord,
     SignatureNames,
     SiteNames,
+    numbers_of,
 )
 from luxmeter.calls.sites import short_names
 from luxmeter.errors import LuxmeterError, TraceError
@@ -91,12 +92,21 @@ class Recording:
         return not isinstance(self.events, Events)
 
     def chunks(
-        self, *, backwards: bool = False, between: tuple[float, float] | None = None
+        self,
+        *,
+        backwards: bool = False,
+        between: tuple[float, float] | None = None,
+        process: int | None = None,
     ) -> Iterator[tuple[int, Columns]]:
         """Consecutive events with the number of the first, from the first to the last or `backwards`; of the chunks with an
-        event that began `between` two moments alone. Events of one thread are in the order of their ends.
+        event that began `between` two moments, or is of a process, alone. Events of a thread are in the order of their ends.
         """
-        return chunks_of(self.events, backwards=backwards, between=between)
+        return chunks_of(self.events, backwards=backwards, between=between, process=process)
+
+    @property
+    def own_work(self) -> OwnWork:
+        """When the recorder worked for itself."""
+        return self.events.work if isinstance(self.events, Events) else OwnWork.of_all(self.events)
 
     @cached_property
     def calls(self) -> int:
@@ -252,9 +262,12 @@ class _Reading:
     def __call__(self) -> Columns:
         part = events_of_part(self.place)
         if part is None:
-            return {name: np.empty(0, EVENT_DTYPE[name]) for name in EVENT_SCHEMA.names} | {"process": np.empty(0, np.uint32)}
+            return {name: np.empty(0, EVENT_DTYPE[name]) for name in EVENT_SCHEMA.names} | {
+                "process": np.empty(0, np.uint32)
+            }
         part = part.slice(0, self.rows)
-        columns = {name: part.column(name).to_numpy() for name in part.column_names}
+        (batch,) = part.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=part.schema)]
+        columns = {name: numbers_of(batch.column(name)) for name in batch.schema.names}
         for name in ("callable", "section", "module"):
             columns[name] = _map(self.callables, columns[name])
         columns["signature"] = _map(self.signatures, columns["signature"])
@@ -306,11 +319,13 @@ class _Merger:
     def _add(self, read: _Reading, columns: Columns) -> None:
         start, work = columns["start_ns"], np.flatnonzero(columns["flags"] & OWN)
         self._parts.append(Part(read, read.process, read.rows, int(start.min()), int(start.max())))
-        self._work.append({name: columns[name][work] for name in ("process", "thread", "start_ns", "duration_ns")})
+        self._work.append({name: columns[name][work] for name in OWN_WORK})
         mine = (columns["flags"] & OWN) == 0
         starts = start[mine]
         if len(starts):
-            self._first_ns = min(int(starts.min()), int(starts.min()) if self._first_ns is None else self._first_ns)
+            self._first_ns = min(
+                int(starts.min()), int(starts.min()) if self._first_ns is None else self._first_ns
+            )
         is_call = np.array([words.kind != SECTION for words in self._callables])
         self._calls += int(np.count_nonzero(is_call[columns["callable"]] & mine))
         self._rows += read.rows
@@ -323,7 +338,7 @@ class _Merger:
         names = (*EVENT_SCHEMA.names, "process")
         work = OwnWork.of(
             {name: np.concatenate([found[name] for found in self._work]) if self._work else np.empty(0, np.int64)
-             for name in ("process", "thread", "start_ns", "duration_ns")}
+             for name in OWN_WORK}
         )  # fmt: skip
         events: Mapping[str, Numbers]
         if self._held is None:
@@ -413,8 +428,7 @@ def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table
 
 def set_own_work_apart(columns: Columns) -> None:
     """Take the recorder's own work, which has events of its own, off the events around it."""
-    works = (columns["flags"] & OWN) != 0
-    OwnWork.of({name: columns[name][works] for name in ("process", "thread", "start_ns", "duration_ns")}).take_off(columns)
+    OwnWork.of_all(columns).take_off(columns)
 
 
 def _lookup(known: dict[int, int]) -> Numbers:

@@ -396,8 +396,12 @@ class _Grouping:
         return len(self._groups)
 
     @property
-    def named(self) -> list[Named]:
-        return list(self._groups)
+    def named(self) -> dict[Named, int]:
+        """Names and numbers of the groups, by the first of their numbers in the columns: not by when they came."""
+        order: dict[int, int] = {}
+        for key, group in self._known.items():
+            order[group] = min(key, order.get(group, key))
+        return dict(sorted(self._groups.items(), key=lambda pair: order[pair[1]]))
 
     def codes(self, events: dict[str, Numbers], at: Numbers) -> Numbers:
         """The group of each chosen event."""
@@ -510,12 +514,12 @@ class _Tally:
         """Of the groups' own time."""
         np.subtract.at(self._sums["own"], codes, own)
 
-    def rows(self, named: list[Named]) -> list[Row]:
+    def rows(self, named: dict[Named, int]) -> list[Row]:
         """A row for each group."""
         whole = int(self._sums["own"].sum()) or 1
         percentiles = self._times.percentiles(len(named), self._least, self._most)
         rows = []
-        for i, (name, detail, framework) in enumerate(named):
+        for (name, detail, framework), i in named.items():
             n, total, self_ns, dispatch, raised = (int(self._sums[key][i]) for key in self._SUMS)
             rows.append(
                 Row(name, n, total, self_ns, total / n, int(self._least[i]), *percentiles[i], int(self._most[i]),

@@ -29,6 +29,7 @@ from luxmeter.calls.records import (
     SiteNames,
 )
 from luxmeter.calls.spread import PERCENTS, Spread, bucket_of, middle_of, rank_of
+from luxmeter.calls.steps import find_steps, split_of
 from luxmeter.calls.table import BY, make_table
 from luxmeter.calls.tree import make_tree
 from luxmeter.signature import Signature
@@ -183,6 +184,18 @@ def test_the_same_tree_and_time_outside(seed: int, calls: int, rows: int) -> Non
         == find_outside(one).threads[:1]
     )
     assert (one.calls, one.n, one.first_ns) == (other.calls, other.n, other.first_ns)
+
+
+@TRACES
+@settings(max_examples=60, deadline=None)
+def test_the_same_steps(seed: int, calls: int, rows: int) -> None:
+    columns = events_of(seed, calls)
+    one, other = held(columns), chunked(columns, rows)
+    for by, sampled in ((None, False), (None, True), ("train", False)):
+        a, b = (find_steps(made, by=by, sampled=sampled) for made in (one, other))
+        assert list(a) == list(b) and a.lines() == b.lines()
+        assert split_of(one, a.median) == split_of(other, b.median)
+    assert split_of(one, None) == split_of(other, None)
 
 
 @TRACES

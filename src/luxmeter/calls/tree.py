@@ -76,16 +76,16 @@ def parents(events: dict[str, Numbers]) -> Numbers:
 
 
 def with_callers(
-    recording: Recording, *, own_work: bool = True, **carried: Any
+    recording: Recording, *, own_work: bool = True, process: int | None = None, **carried: Any
 ) -> Iterator[tuple[int, dict[str, Numbers], Numbers, int]]:
     """The chunks of a recording from the last to the first, each with its callers from later ones behind its own events.
 
     Gives the number of the first event, the columns, each event's parent in them, and how many events are the chunk's own.
-    `carried` are further columns and what they begin with: what is put there goes on with the callers.
+    With `process` it is of the chunks with that one alone. `carried` are further columns and what they begin with: what is put there goes on with the callers.
     """
     callers: dict[str, Numbers] = {}
     before: tuple[dict[str, Numbers], Numbers] | None = None
-    for row, chunk in recording.chunks(backwards=True):
+    for row, chunk in recording.chunks(backwards=True, process=process):
         if not own_work:
             kept = (chunk["flags"] & OWN) == 0
             chunk = chunk if kept.all() else {name: column[kept] for name, column in chunk.items()}
@@ -154,7 +154,7 @@ def make_tree(recording: Recording) -> CallTree:
         if size > sums.shape[1]:
             sums = np.pad(sums, ((0, 0), (0, 2 * size - sums.shape[1])))
         for row, values in enumerate((None, events["duration_ns"], events["child_ns"])):
-            sums[row, :size] += _sums(mine, None if values is None else values[:fresh], size)
+            sums[row, :size] += sums_of(mine, None if values is None else values[:fresh], size)
     n, total, child = sums
     below: dict[int, list[int]] = {}
     keys = list(paths)
@@ -173,7 +173,7 @@ def make_tree(recording: Recording) -> CallTree:
     return build(0)
 
 
-def _sums(groups: Numbers, values: Numbers | None, size: int) -> Numbers:
+def sums_of(groups: Numbers, values: Numbers | None, size: int) -> Numbers:
     """Of each group the sum of its values, or their number; exact, which sums of doubles are up to 2**53."""
     if values is None:
         return np.bincount(groups, minlength=size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -178,6 +178,14 @@ class Events(Mapping[str, Numbers]):
             del read
             self.work.take_off(events)
             yield first, events
+
+
+def joined(parts: Sequence[Mapping[str, Numbers]], names: Iterable[str]) -> Columns:
+    """Events behind each other."""
+    return {
+        name: np.concatenate([part[name] for part in parts]) if parts else np.empty(0, np.int64)
+        for name in names
+    }
 
 
 def chunks_of(

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from luxmeter.by_name import by_name
 from luxmeter.calls.formats import trace_format_of
+from luxmeter.calls.groups import distinct_rows
 from luxmeter.calls.reader import Numbers, Recording
 from luxmeter.calls.records import OWN, RAISED
 from luxmeter.calls.result import TraceResult
@@ -277,13 +278,10 @@ _KIND = ("callable", "signature", "section", "process", "thread", "site")
 
 def _kinds_of_events(events: dict[str, Numbers]) -> tuple[list[list[int]], Numbers]:
     """The distinct (callable, signature, section, process, thread, site, raised) and which of them each event is."""
-    raised = (events["flags"] & RAISED != 0).astype(np.int64)
-    columns = [events[name].astype(np.int64) for name in _KIND]
-    code = raised
-    for column in columns:  # one after the other: all numbers in one would not fit into 64 bits
-        code = np.unique(code * (int(column.max(initial=0)) + 1) + column, return_inverse=True)[1].ravel()
-    first = np.unique(code, return_index=True)[1]
-    return np.stack([c[first] for c in (*columns, raised)], axis=1).tolist(), code
+    found, code = distinct_rows(
+        [*(events[name] for name in _KIND), (events["flags"] & RAISED != 0).astype(np.int64)]
+    )
+    return found.tolist(), code
 
 
 def _head(

@@ -17,6 +17,7 @@ import pyarrow as pa
 from luxmeter.calls.checked import check_end
 from luxmeter.calls.chunks import AT_ONCE, OWN_WORK, Columns, Events, OwnWork, Part, chunks_of
 from luxmeter.calls.describe import OWN_NAME, read_lines
+from luxmeter.calls.groups import distinct_rows, sums_of
 from luxmeter.calls.records import (
     EVENT_DTYPE,
     EVENT_SCHEMA,
@@ -102,6 +103,24 @@ class Recording:
         event that began `between` two moments, or is of a process, alone. Events of a thread are in the order of their ends.
         """
         return chunks_of(self.events, backwards=backwards, between=between, process=process)
+
+    def together(
+        self, names: Sequence[str], flags: int, *, without: int = 0
+    ) -> dict[tuple[int, ...], tuple[int, int]]:
+        """The events that have the same numbers in some columns and the same of some flags: how many, and their time.
+
+        Those with a flag of `without` are left out.
+        """
+        found: dict[tuple[int, ...], tuple[int, int]] = {}
+        for _, events in self.chunks():
+            at = np.flatnonzero((events["flags"] & without) == 0)
+            rows, which = distinct_rows([*(events[name][at] for name in names), events["flags"][at] & flags])
+            n = np.bincount(which, minlength=len(rows)).tolist()
+            times = sums_of(which, events["duration_ns"][at], len(rows)).tolist()
+            for key, count, ns in zip(map(tuple, rows.tolist()), n, times, strict=True):
+                known = found.get(key, (0, 0))
+                found[key] = known[0] + count, known[1] + ns
+        return dict(sorted(found.items()))
 
     @property
     def own_work(self) -> OwnWork:

@@ -93,11 +93,14 @@ class Spread:
             np.add.at(counters, at, 1)
 
     def percentiles(self, groups: int, least: Numbers, most: Numbers) -> list[tuple[int, ...]]:
-        """Of each group, all of which have values: those of `PERCENTS`, none outside of the least and the most value."""
+        """Of each group those of `PERCENTS`, none outside of its least and most value; zeros of one without values."""
         if self._kept is not None:
             return self._exactly(groups)
         found = []
         for group in range(groups):
+            if group >= len(self._place) or (self._place[group] < 0).all():
+                found.append((0,) * len(PERCENTS))
+                continue
             octaves = np.flatnonzero(self._place[group] >= 0)
             counts = self._counters[self._place[group][octaves]].ravel()
             buckets = (octaves[:, None] * _IN_OCTAVE + np.arange(_IN_OCTAVE)).ravel()
@@ -117,6 +120,9 @@ class Spread:
         grouped = np.split(values[by_group(codes, groups)], np.cumsum(n)[:-1]) if groups else []
         found = []
         for part in grouped:
+            if not len(part):
+                found.append((0,) * len(PERCENTS))
+                continue
             places = [rank_of(p, len(part)) for p in PERCENTS]
             ordered = np.partition(part, sorted(set(places)))
             found.append(tuple(int(ordered[place]) for place in places))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from luxmeter.calls.chunks import lanes_of
-from luxmeter.calls.groups import distinct
+from luxmeter.calls.groups import distinct, sums_of
 from luxmeter.calls.kinds import (
     BACKWARD,
     COMMUNICATION,
@@ -30,7 +30,7 @@ from luxmeter.calls.kinds import (
     kind_of,
 )
 from luxmeter.calls.records import INSIDE, OWN, SECTION, SPANNED, STEP
-from luxmeter.calls.tree import sums_of, with_callers
+from luxmeter.calls.tree import with_callers
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span, sparkline
 from luxmeter.verdict import Comparison, compare

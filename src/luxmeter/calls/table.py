@@ -203,7 +203,7 @@ def make_table(
     need_sites(recording, by)
     if recording.totals:
         return totals_table(recording, by, warmup=warmup, inside=inside, notes=notes)
-    grouping, tally = _Grouping(recording, by), _Tally()
+    grouping, tally = Grouping(recording, by), _Tally()
     is_module, calls = _is_module(recording), 0
     for row, events, parent, fresh in _chunks(recording, by):
         flags, mine = events["flags"][:fresh], {name: column[:fresh] for name, column in events.items()}
@@ -234,7 +234,7 @@ def make_table(
         tally.add(codes, len(grouping), row + at, duration, total, own, mine["start_ns"][at], flags[at], wait)
         if by == "module" and subtract is None:
             events["group"][at] = codes
-            inner, above = _inner_modules(events, parent, fresh, is_module)
+            inner, above = inner_modules(events, parent, fresh, is_module)
             tally.take_off(events["group"][above], mine["duration_ns"][inner])
     exact = (
         [] if tally.is_exact else [f"p50, p95 and p99 are within 1 %: they are exact up to {EXACT:,} calls"]
@@ -282,10 +282,10 @@ def _within_own_group(group: Numbers, parent: Numbers) -> Numbers:
     return found
 
 
-def _inner_modules(
-    events: dict[str, Numbers], parent: Numbers, fresh: int, is_module: Numbers
+def inner_modules(
+    events: dict[str, Numbers], parent: Numbers, fresh: int, is_module: Numbers, *, of: str = "group"
 ) -> tuple[Numbers, Numbers]:
-    """The modules that lie in another one that is counted, and that one: the next module above."""
+    """The modules that lie in another one that is counted (has a number in the column `of`), and that one: the next module above."""
     module = is_module[events["callable"]] & ((events["flags"] & OWN) == 0)
     inner = np.flatnonzero(module[:fresh] & (parent[:fresh] >= 0))
     above = parent[inner]
@@ -295,7 +295,7 @@ def _inner_modules(
         left = left[above[left] >= 0]
         left = left[~module[above[left]]]
     good = above >= 0
-    good[good] = events["group"][above[good]] >= 0
+    good[good] = events[of][above[good]] >= 0
     return inner[good], above[good]
 
 
@@ -381,7 +381,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-class _Grouping:
+class Grouping:
     """Group numbers of events, the same in all chunks; `named` has their names."""
 
     def __init__(self, recording: Recording, by: str) -> None:
@@ -394,6 +394,10 @@ class _Grouping:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def in_order(self) -> list[Named]:
+        """The names by their numbers."""
+        return list(self._groups)
 
     @property
     def named(self) -> dict[Named, int]:

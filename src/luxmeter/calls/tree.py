@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from luxmeter.calls.groups import distinct, firsts
+from luxmeter.calls.groups import distinct, firsts, sums_of
 from luxmeter.calls.records import OWN
 
 if TYPE_CHECKING:
@@ -171,14 +171,3 @@ def make_tree(recording: Recording) -> CallTree:
         return CallTree(said.shown, int(n[number]), int(total[number]), self_ns, said.path, tuple(inner))
 
     return build(0)
-
-
-def sums_of(groups: Numbers, values: Numbers | None, size: int) -> Numbers:
-    """Of each group the sum of its values, or their number; exact, which sums of doubles are up to 2**53."""
-    if values is None:
-        return np.bincount(groups, minlength=size)
-    if len(values) and int(np.abs(values).max()) < (1 << 53) // len(values):
-        return np.bincount(groups, weights=values, minlength=size).astype(np.int64)
-    found = np.zeros(size, np.int64)
-    np.add.at(found, groups, values)
-    return found

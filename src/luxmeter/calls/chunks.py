@@ -104,9 +104,9 @@ class Events(Mapping[str, Numbers]):
     """The events of a trace that are not held. A column asked for by name reads them all, which takes some 80 bytes an event."""
 
     def __init__(
-        self, parts: Sequence[Part], work: OwnWork, names: Sequence[str], *, rows: int = ROWS
+        self, parts: Sequence[Part], work: OwnWork, names: Sequence[str], *, rows: int | None = None
     ) -> None:
-        self._parts, self.work, self._names, self._rows = tuple(parts), work, tuple(names), rows
+        self._parts, self.work, self._names, self._rows = tuple(parts), work, tuple(names), rows or ROWS
         self.n = sum(part.rows for part in parts)
 
     @cached_property

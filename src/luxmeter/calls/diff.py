@@ -489,7 +489,8 @@ def _times_of_many(
         if n[group]:
             here = slice(int(ends[group]) - len(wanted[group]), int(ends[group]))
             values = times[here][np.argsort(starts[here], kind="stable")]
-            median = float(np.median(values)) if by == "module" else float(medians[group][0])
+            is_all = len(values) == n[group]
+            median = float(np.median(values)) if is_all or by == "module" else float(medians[group][0])
             found[name] = _Times(evenly(values, MOST_VALUES), float(total[group]), median)
         else:
             its = np.flatnonzero(code == group)

@@ -487,8 +487,8 @@ def _times_of_many(
     found: dict[str, _Times] = {}
     for name, group in codes.items():
         if n[group]:
-            here = slice(int(ends[group]) - len(wanted[group]), int(ends[group]))
-            values = times[here][np.argsort(starts[here], kind="stable")]
+            its = np.arange(int(ends[group]) - len(wanted[group]), int(ends[group]))
+            values = times[its[np.argsort(starts[its], kind="stable")]]
             is_all = len(values) == n[group]
             median = float(np.median(values)) if is_all or by == "module" else float(medians[group][0])
             found[name] = _Times(evenly(values, MOST_VALUES), float(total[group]), median)
@@ -498,7 +498,7 @@ def _times_of_many(
     return found, {name: int(called[group]) for name, group in codes.items()}
 
 
-def _key(events: dict[str, npt.NDArray[Any]], by: str) -> npt.NDArray[np.int64]:
+def _key(events: Mapping[str, npt.NDArray[Any]], by: str) -> npt.NDArray[np.int64]:
     """One number for each event of one group."""
     if by in BY_SITE:
         return events["site"].astype(np.int64)

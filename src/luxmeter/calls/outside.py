@@ -230,10 +230,8 @@ class _Lane:
         self._recording, self._process, self._thread = recording, process, thread
         self._record, self._name = recording.processes[process], _name(recording, process, thread)
         self._is_data = np.array([kind_of(w.name, w.path) == DATA for w in recording.callables], dtype=bool)
-        self._starts: int | None = None  # the earliest start until now, and where
-        self._place = self._section = 0
-        self._ends: int | None = None  # the last end
-        self._begun_ns, self._ended_ns = 0, 0
+        self._ended_ns: int | None = None  # the end of the last call, or of the trace
+        self._starts = self._place = self._section = 0  # the earliest start until now, and where
         self._gaps: dict[int, list[int]] = {}  # by place before, place after and section
         self._nowhere = len(recording.sites) + len(
             recording.callables
@@ -253,9 +251,8 @@ class _Lane:
         end = start + calls["duration_ns"] + calls["own_ns"]
         place = np.where(calls["site"] > 0, calls["site"], calls["callable"].astype(np.int64) + sites)
         section = calls["section"].astype(np.int64)
-        if self._ends is None:  # of the last call, behind which lies the end
-            self._ends = int(end[-1])
-            self._ended_ns = self._last_ns(self._ends)
+        if self._ended_ns is None:  # behind the last call lies the end
+            self._ended_ns = self._last_ns(int(end[-1]))
             self._starts, self._place, self._section = self._ended_ns, self._nowhere, 0
         # Behind each call the earliest start of all after it, and whose that is: of several at one time the outermost.
         later = np.append(start, self._starts)
@@ -310,13 +307,15 @@ class _Lane:
 
     def time(self) -> ThreadTime:
         """Of all calls."""
-        assert self._starts is not None
+        assert self._ended_ns is not None
         first_ns = self._starts
         if self._name == _MAIN and not self._recording.cut:
             first_ns = min(first_ns, int(self._record.end.get("started_ns", first_ns)))
         if first_ns < self._starts:
-            one = (np.array([value]) for value in (first_ns, self._starts, self._nowhere, self._place, 0))
-            self._note(*one, len(self._recording.callables))
+            begin, finish, after, before, section = (
+                np.array([value]) for value in (first_ns, self._starts, self._nowhere, self._place, 0)
+            )
+            self._note(begin, finish, after, before, section, len(self._recording.callables))
         cost = self._record.end.get("cost", {})
         a_call = max(0.0, cost.get("added_ns", 0.0) - cost.get("inside_ns", 0.0))
         several = len(self._recording.processes) > 1

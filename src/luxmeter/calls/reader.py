@@ -322,8 +322,10 @@ class _Merger:
         for place in parts_of(process):
             read = _Reading(place, number, callables, signatures, sites)
             columns = read()
-            if len(columns["flags"]):
-                self._add(replace(read, rows=len(columns["flags"])), columns)
+            rows, start = len(columns["flags"]), columns["start_ns"]
+            if rows:
+                part = Part(replace(read, rows=rows), number, rows, int(start.min()), int(start.max()))
+                self._add(part, columns)
         for row in record.end.get("totals", ()):
             ids = [_map(callables, np.array([row[i]]))[0] for i in (0, 2)]
             signature = _map(signatures, np.array([row[1]]))[0]
@@ -335,19 +337,18 @@ class _Merger:
                           high, histogram, site)
             )  # fmt: skip
 
-    def _add(self, read: _Reading, columns: Columns) -> None:
-        start, work = columns["start_ns"], np.flatnonzero(columns["flags"] & OWN)
-        self._parts.append(Part(read, read.process, read.rows, int(start.min()), int(start.max())))
-        self._work.append({name: columns[name][work] for name in OWN_WORK})
+    def _add(self, part: Part, columns: Columns) -> None:
         mine = (columns["flags"] & OWN) == 0
-        starts = start[mine]
+        work = np.flatnonzero(~mine)
+        self._parts.append(part)
+        self._work.append({name: columns[name][work] for name in OWN_WORK})
+        starts = columns["start_ns"][mine]
         if len(starts):
-            self._first_ns = min(
-                int(starts.min()), int(starts.min()) if self._first_ns is None else self._first_ns
-            )
+            first = int(starts.min())
+            self._first_ns = first if self._first_ns is None else min(first, self._first_ns)
         is_call = np.array([words.kind != SECTION for words in self._callables])
         self._calls += int(np.count_nonzero(is_call[columns["callable"]] & mine))
-        self._rows += read.rows
+        self._rows += part.rows
         if self._rows > AT_ONCE:
             self._held = None
         elif self._held is not None:

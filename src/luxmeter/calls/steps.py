@@ -429,10 +429,12 @@ def _split(
 
 def _averaged(times: Numbers) -> list[float]:
     """As many means as a line of text has room for."""
-    if len(times) <= _MOST_FOR_DRIFT:
-        return times.tolist()
     edges = len(times) * np.arange(40) // 40
-    return (np.add.reduceat(times, edges) / np.diff(np.append(edges, len(times)))).tolist()
+    few = len(times) <= _MOST_FOR_DRIFT
+    found: list[float] = (
+        times if few else np.add.reduceat(times, edges) / np.diff([*edges, len(times)])
+    ).tolist()
+    return found
 
 
 def evenly(values: Numbers, most: int) -> Numbers:

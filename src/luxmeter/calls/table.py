@@ -525,8 +525,9 @@ class _Tally:
         rows = []
         for (name, detail, framework), i in named.items():
             n, total, self_ns, dispatch, raised = (int(self._sums[key][i]) for key in self._SUMS)
+            p50, p95, p99 = percentiles[i]
             rows.append(
-                Row(name, n, total, self_ns, total / n, int(self._least[i]), *percentiles[i], int(self._most[i]),
+                Row(name, n, total, self_ns, total / n, int(self._least[i]), p50, p95, p99, int(self._most[i]),
                     int(self._first_ns[i]), self_ns / whole, detail, raised, dispatch, framework)
             )  # fmt: skip
         return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ class CallTree:
         return "\n".join(lines)
 
 
-def parents(events: dict[str, Numbers]) -> Numbers:
+def parents(events: Mapping[str, Numbers]) -> Numbers:
     """For each event the index of its parent, -1 for none (top level, or the parent was not recorded)."""
     n = len(events["depth"])
     found = np.full(n, -1, dtype=np.int64)
@@ -123,7 +123,7 @@ def _callers_to_come(events: dict[str, Numbers], parent: Numbers) -> Numbers:
     return found
 
 
-def descendants(events: dict[str, Numbers], parent: Numbers) -> Numbers:
+def descendants(events: Mapping[str, Numbers], parent: Numbers) -> Numbers:
     """For each event how many events of the program lie below it."""
     count = np.zeros(len(parent), dtype=np.int64)
     depth, each = events["depth"], (events["flags"] & OWN) == 0

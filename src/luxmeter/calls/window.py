@@ -142,5 +142,4 @@ def first_calls(
         kept = joined([kept, new], new) if kept else new
         first = np.lexsort((kept["row"], kept["start_ns"]))[:most]
         kept = {name: column[np.sort(first)] for name, column in kept.items()}
-    order = np.argsort(kept["row"], kind="stable") if kept else []
-    return {name: column[order] for name, column in kept.items()}, n
+    return {name: column[np.argsort(kept["row"], kind="stable")] for name, column in kept.items()}, n

@@ -96,6 +96,8 @@ def repeat(source: Path, target: Path, calls: int) -> int:
 
 def view(folder: Path, name: str) -> dict[str, Any]:
     """One view of a trace, in this process: seconds, the highest memory, and the bytes of what was written."""
+    import pyarrow.parquet  # noqa: F401
+
     from luxmeter.calls import diff_traces, export
 
     begun, busy = time.perf_counter(), time.process_time()

@@ -15,7 +15,7 @@ from luxmeter.calls.records import OWN
 
 Numbers = npt.NDArray[Any]
 Columns = dict[str, Numbers]
-AT_ONCE = 1 << 21  # events that are held in memory: some 200 MB
+AT_ONCE = 3 << 19  # events that are held in memory, in some 200 bytes each
 ROWS = 1 << 18  # of a chunk
 OWN_WORK = ("process", "thread", "start_ns", "duration_ns")  # what must be known of the recorder's own work
 

@@ -64,7 +64,7 @@ class Recording:
 
     `process` is added to the columns, and `own_ns`: how much of an event's time by the clock was the recorder's own
     work, which `duration_ns` and `child_ns` are without. An event ends at start + duration + own.
-    Up to some two million events are held; more are read chunk by chunk (`chunks`), and all at once where `events` is
+    Up to one and a half million events are held; more are read chunk by chunk (`chunks`), and all at once where `events` is
     asked for a column.
     """
 
@@ -432,8 +432,9 @@ def events_of_part(part: Path, columns: list[str] | None = None) -> pa.Table | N
     table = read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
     if table is None:
         return None
-    known = [EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names]
-    return table.select([field.name for field in known]).cast(pa.schema(known))
+    schema = pa.schema([EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names])
+    found = table.select(schema.names)
+    return found if found.schema.equals(schema) else found.cast(schema)
 
 
 def parts_of(process: Path) -> list[Path]:

@@ -185,7 +185,7 @@ class TraceResult:
     def events(self) -> pa.Table:
         """Every call, one row each, in order of completion for each thread; `parent` is the row of the caller.
 
-        All of them are held at once, in some 350 bytes a call; `export.write` writes a file of any number of calls.
+        All of them are held at once, in some 260 bytes a call; `export.write` writes a file of any number of calls.
         """
         self.need_events("events()")
         e = self.recording.events

@@ -177,6 +177,9 @@ def test_a_column_reads_all(both: tuple[TraceResult, TraceResult]) -> None:
         held.sql("select count(*) as n from calls")["n"][0]
         == large.sql("select count(*) as n from calls")["n"][0]
     )
+    for by in BY:
+        assert held.table(by, subtract_cost=True).rows == large.table(by, subtract_cost=True).rows
+    assert held.table(subtract_cost=True).rows != held.table().rows
     large.recording.events.__dict__.pop("_all")
 
 

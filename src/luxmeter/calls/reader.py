@@ -432,7 +432,9 @@ def events_of_part(part: Path, columns: list[str] | None = None) -> pa.Table | N
     table = read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
     if table is None:
         return None
-    schema = pa.schema([EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names])
+    schema = pa.schema(
+        [EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names]
+    )
     found = table.select(schema.names)
     return found if found.schema.equals(schema) else found.cast(schema)
 

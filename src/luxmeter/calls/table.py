@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -203,6 +203,8 @@ def make_table(
     need_sites(recording, by)
     if recording.totals:
         return totals_table(recording, by, warmup=warmup, inside=inside, notes=notes)
+    if subtract is not None:  # which is of all events, in one chunk
+        recording = replace(recording, events=dict(recording.events))
     grouping, tally = Grouping(recording, by), _Tally()
     is_module, calls = _is_module(recording), 0
     for row, events, parent, fresh in _chunks(recording, by):
@@ -220,7 +222,7 @@ def make_table(
         codes = grouping.codes(mine, at)
         duration = mine["duration_ns"][at]
         own = duration if by == "module" else duration - mine["child_ns"][at]
-        if subtract is not None:  # of the recording as one chunk
+        if subtract is not None:
             own = self_times(recording, by)[at]
             duration = np.maximum(duration - subtract[0][at], 0)
             own = np.maximum(own - subtract[1][at], 0)

@@ -6,17 +6,17 @@
     python benchmarks/large_trace_reading.py --json             # for machines
     python benchmarks/large_trace_reading.py --check            # exit 1 when a goal is missed
 
-The traces are real ones: a small training is traced, and its calls are laid down again and again, each time later, by the
-writer's own functions. The time is that of the clock, from load_trace() on (what is needed is imported before), and beside it that of the processor,
-which other work on the machine moves less; the memory is the process's highest, and how much of that importing luxmeter and
-its libraries took is the row "nothing".
+The traces are real ones: a small training is traced, and its calls are laid down again and again, each time later, as the columns
+that a trace's parts hold. The time is that of the clock, from load_trace() on (what is needed is imported before), and beside it
+that of the processor, which other work on the machine moves less; the memory is the process's highest (of Linux), and how much of
+that importing luxmeter and its libraries took is the row "nothing".
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
+import re
 import shutil
 import subprocess
 import sys
@@ -31,8 +31,9 @@ import pyarrow as pa
 from luxmeter import load_trace
 from luxmeter.calls.reader import events_of_part, parts_of
 from luxmeter.calls.records import EVENT_SCHEMA
-from luxmeter.calls.writer import PART_ROWS, _write_parquet
+from luxmeter.calls.writer import PART_ROWS
 from luxmeter.files import read_json, write_json
+from luxmeter.store import write_sealed
 
 VIEWS = ("nothing", "table", "signature", "line", "function", "module", "thread", "tree", "outside", "steps", "source", "page",
          "csv", "parquet", "perfetto", "collapsed", "diff")  # fmt: skip
@@ -62,6 +63,17 @@ def record(folder: Path) -> Path:
     return folder
 
 
+def _lay(path: Path, events: pa.Table) -> None:
+    options = {
+        "use_dictionary": [name for name in events.column_names if name not in ("start_ns", "duration_ns")],
+        "column_encoding": {"start_ns": "DELTA_BINARY_PACKED", "duration_ns": "DELTA_BINARY_PACKED"},
+        "compression": "zstd",
+        "compression_level": 1,
+        "write_statistics": False,
+    }
+    write_sealed(path, events, options)
+
+
 def repeat(source: Path, target: Path, calls: int) -> int:
     """Lay the calls of a trace down again and again, each time later; how many there are then."""
     (process,) = source.glob("rank*-*")
@@ -83,8 +95,7 @@ def repeat(source: Path, target: Path, calls: int) -> int:
         rows += len(once)
         while rows >= PART_ROWS or (turn == times - 1 and rows):
             left = pa.concat_tables(waiting)
-            batches = left.slice(0, PART_ROWS).combine_chunks().to_batches()
-            _write_parquet(folder / "events" / f"{part:04}", batches)
+            _lay(folder / "events" / f"{part:04}.parquet", left.slice(0, PART_ROWS).combine_chunks())
             waiting = [left.slice(PART_ROWS)]
             rows = waiting[0].num_rows
             n += min(PART_ROWS, len(left))
@@ -120,9 +131,15 @@ def view(folder: Path, name: str) -> dict[str, Any]:
     return {
         "seconds": took,
         "processor": busy,
-        "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "bytes": _highest(),
         "file": size,
     }
+
+
+def _highest() -> int:
+    """Bytes. Not by getrusage, which begins with those of the process that started this one."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0]) * 1024
 
 
 def measured(folder: Path, name: str) -> dict[str, Any]:

@@ -427,9 +427,8 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
 
 
 def events_of_part(part: Path, columns: list[str] | None = None) -> pa.Table | None:
-    """One part of a process's events, in the order of writing; the lowest layer of reading, which knows how they lie on disk."""
-    compact = part.with_suffix(".parquet")
-    table = read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
+    """One part of a process's events, of one thread in the order of their ends."""
+    table = _read_part(part, columns)
     if table is None:
         return None
     schema = pa.schema(
@@ -437,6 +436,12 @@ def events_of_part(part: Path, columns: list[str] | None = None) -> pa.Table | N
     )
     found = table.select(schema.names)
     return found if found.schema.equals(schema) else found.cast(schema)
+
+
+def _read_part(part: Path, columns: list[str] | None) -> pa.Table | None:
+    """As it lies on disk: the lowest layer of reading."""
+    compact = part.with_suffix(".parquet")
+    return read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
 
 
 def parts_of(process: Path) -> list[Path]:

@@ -120,6 +120,7 @@ def make_specimens(place: Path) -> list[Target]:
     exports = {}
     for ending in (".zip", ".tar", ".tar.gz", ".tar.zst", ""):
         exports[ending] = export_run(lab.find(ended), place / f"export{ending}")
+    lab.close()  # an index that is closed later would look like one that was touched
     Params({"lr": 0.1, "deep": {"a": [1, 2]}}).to_json(place / "params.json")
     board = TensorBoardFiles(place / "board")
     for step in range(30):

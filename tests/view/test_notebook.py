@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import html
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +25,15 @@ from luxmeter.store import Lab
 from luxmeter.view.pages.notebook_report import notebook_report
 
 pytest.importorskip("IPython")
-from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 ONE_CORE = "a page of a trace is looked at; what a trace holds is held on both in calls/"
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setattr(builtins, "display", None, raising=False)  # which a shell leaves there
-    InteractiveShell.clear_instance()
-    config = Config()
-    config.HistoryManager.enabled = False  # its thread would stay
-    made = InteractiveShell.instance(history_length=0, config=config)
-    made.run_line_magic("load_ext", "luxmeter")
-    made.run_cell("import torch\nx = torch.ones(3)")
-    yield made
-    InteractiveShell.clear_instance()
+def shell(ipython: Any) -> Any:
+    ipython.run_line_magic("load_ext", "luxmeter")
+    ipython.run_cell("import torch\nx = torch.ones(3)")
+    return ipython
 
 
 def test_a_cell_is_traced(shell: Any) -> None:

@@ -31,7 +31,8 @@
 enum { CALL = 0, SPAN = 1, SECTION = 2, OPENS = 3 };
 enum { RAISED = 1, INSIDE = 2, SPANNED = 4, FIRST = 8, COMPLETED = 16, OWN = 32 };
 enum { OPAQUE = 0, EXCHANGE = 1, KEY = 2, IDENTITY = 3, HASH = 4, ATTRIBUTES = 5 };
-enum { CHUNK_EVENTS = 2048, FREE_CHUNKS = 32, BUCKETS = 192, MAX_TOTALS = 100000 };
+enum { CHUNK_EVENTS = 2048, CHUNK_BYTES = 16384, CHUNK_SHAPES = 384, SHAPE_INDEX = 1024, FREE_CHUNKS = 32 };
+enum { BUCKETS = 192, MAX_TOTALS = 100000 };
 enum { MAX_DEPTH = 6, MAX_NUMBERS = 32, MAX_FLOATS = 16, TYPE_CACHE = 64 };
 enum { MAX_SITES = 1 << 17 }; /* places in code, each with its code object: code that is made anew all the time ends there */
 
@@ -136,12 +137,21 @@ static inline uint64_t mix(uint64_t h, uint64_t v)
 
 /* ---- records ----------------------------------------------------------------------------------------- */
 
+/* An event as it is taken apart again; while it waits it is packed, see "packed events". */
 typedef struct {
     int64_t start, duration, child, wait;
     uint32_t callable, signature, thread, section, module;
     uint16_t depth, flags;
-    uint32_t site, unused; /* in all 64 bytes: a line of the processor's cache */
+    uint32_t site, unused;
 } Event;
+
+/* What events have in common but for their times. `carries`: which times beside end and duration one has. */
+typedef struct {
+    uint32_t callable, signature, thread, section, module, site;
+    uint16_t depth, flags;
+    uint32_t carries;
+} Shape;
+enum { HAS_CHILD = 1, HAS_WAIT = 2 };
 
 /* An open call, span or section: what to restore when it closes, and what its children took. Calls keep theirs
  * on the C stack, sections in a Span object. */
@@ -153,10 +163,14 @@ typedef struct Frame {
     uint32_t callable, section, module, open, depth, site;
 } Frame;
 
+/* Events of one thread, packed. Nothing in it is a reference. */
 typedef struct Chunk {
     struct Chunk *next;
-    uint32_t used;
-    Event events[CHUNK_EVENTS];
+    int64_t end; /* of the event before */
+    uint32_t used, own, kind_bytes, time_bytes, shapes, last;
+    uint16_t index[SHAPE_INDEX]; /* the number of a shape, by hash, and 1; 0: free */
+    uint8_t kinds[2 * CHUNK_EVENTS];
+    uint8_t bytes[CHUNK_BYTES]; /* times from the front on, shapes from the back */
 } Chunk;
 
 typedef struct Thread {
@@ -238,6 +252,7 @@ typedef struct {
     Thread *threads, *orphans;
     uint32_t thread_count;
     Chunk *full, **full_tail, *spare;
+    uint64_t pending; /* events in `full` */
     uint32_t spare_count;
     Interned *interned;
     size_t interned_size, interned_used;
@@ -383,8 +398,7 @@ static Chunk *take_chunk(Recorder *r)
     } else if ((chunk = PyMem_RawMalloc(sizeof(Chunk))) == NULL) {
         return NULL;
     }
-    chunk->next = NULL;
-    chunk->used = 0;
+    memset(chunk, 0, offsetof(Chunk, kinds));
     r->chunks++;
     return chunk;
 }
@@ -409,6 +423,150 @@ static void free_threads(Thread *t)
         PyMem_RawFree(t);
         t = next;
     }
+}
+
+/* ---- packed events ----------------------------------------------------------------------------------- */
+
+/* Few events differ in more than their times: what else they are is a shape, and each kind of event is the number of one,
+ * in its chunk. A piece, as it leaves the core (little-endian):
+ *
+ *     "LXP1" | events | of them the recorder's own | shapes | bytes of kinds | bytes of times     4 bytes each
+ *     shapes, 32 bytes each, as Shape
+ *     kinds: of each event the number of its shape
+ *     times: of each event its end since that of the event before (the first: since 0), its duration, and what its shape says it
+ *            carries: child, wait
+ *
+ * Numbers in kinds and times have seven bits a byte, the lowest first, all bytes but the last with the eighth bit set; time
+ * that goes backwards wraps around in 64 bits. Each piece is complete in itself. The same in Python: _pypack.py. */
+typedef struct {
+    char magic[4];
+    uint32_t events, own, shapes, kind_bytes, time_bytes;
+} PieceHead;
+static const char piece_magic[4] = {'L', 'X', 'P', '1'};
+enum { NUMBER_BYTES = 10, TIMES = 4 };
+
+static inline uint8_t *shape_place(Chunk *c, uint32_t number)
+{
+    return c->bytes + CHUNK_BYTES - sizeof(Shape) * ((size_t)number + 1);
+}
+
+static inline uint8_t *put_number(uint8_t *at, uint64_t value)
+{
+    while (value >= 128) {
+        *at++ = (uint8_t)(value | 128);
+        value >>= 7;
+    }
+    *at++ = (uint8_t)value;
+    return at;
+}
+
+static inline uint32_t shape_number(Chunk *c, const Shape *s)
+{
+    if (LIKELY(c->shapes) && LIKELY(memcmp(shape_place(c, c->last), s, sizeof(Shape)) == 0)) return c->last;
+    uint64_t w[4];
+    memcpy(w, s, sizeof(w));
+    uint64_t h = w[0] * UINT64_C(0x9E3779B97F4A7C15) + w[1] * UINT64_C(0xD6E8FEB86659FD93) +
+                 w[2] * UINT64_C(0xC4CEB9FE1A85EC53) + w[3] * UINT64_C(0xFF51AFD7ED558CCD);
+    size_t at = (h ^ h >> 32) * UINT64_C(0x9E3779B97F4A7C15) >> 54;
+    for (; c->index[at]; at = (at + 1) & (SHAPE_INDEX - 1))
+        if (memcmp(shape_place(c, c->index[at] - 1u), s, sizeof(Shape)) == 0) return c->last = c->index[at] - 1u;
+    memcpy(shape_place(c, c->shapes), s, sizeof(Shape));
+    c->last = c->shapes++;
+    c->index[at] = (uint16_t)c->shapes;
+    return c->last;
+}
+
+/* There is room for one more in every chunk that is not full. */
+static inline void pack_event(Chunk *c, const Shape *s, uint64_t end, uint64_t duration, uint64_t child, uint64_t wait)
+{
+    c->kind_bytes = (uint32_t)(put_number(c->kinds + c->kind_bytes, shape_number(c, s)) - c->kinds);
+    uint8_t *at = put_number(c->bytes + c->time_bytes, end - (uint64_t)c->end);
+    at = put_number(at, duration);
+    if (child) at = put_number(at, child);
+    if (UNLIKELY(wait)) at = put_number(at, wait);
+    c->time_bytes = (uint32_t)(at - c->bytes);
+    c->end = (int64_t)end;
+    c->used++;
+    c->own += (s->flags & OWN) != 0;
+}
+
+static inline int is_full(const Chunk *c)
+{
+    return c->used == CHUNK_EVENTS || c->shapes == CHUNK_SHAPES ||
+           c->time_bytes + TIMES * NUMBER_BYTES + (c->shapes + 1) * sizeof(Shape) > CHUNK_BYTES;
+}
+
+/* A chunk -> a new bytes object. */
+static PyObject *piece_of(Chunk *c)
+{
+    PieceHead head = {.events = c->used, .own = c->own, .shapes = c->shapes, .kind_bytes = c->kind_bytes,
+                      .time_bytes = c->time_bytes};
+    memcpy(head.magic, piece_magic, sizeof(piece_magic));
+    size_t size = sizeof(head) + c->shapes * sizeof(Shape) + c->kind_bytes + c->time_bytes;
+    PyObject *piece = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (piece == NULL) return NULL;
+    char *at = PyBytes_AS_STRING(piece);
+    memcpy(at, &head, sizeof(head));
+    at += sizeof(head);
+    for (uint32_t i = 0; i < c->shapes; i++, at += sizeof(Shape)) memcpy(at, shape_place(c, i), sizeof(Shape));
+    memcpy(at, c->kinds, c->kind_bytes);
+    memcpy(at + c->kind_bytes, c->bytes, c->time_bytes);
+    return piece;
+}
+
+/* The next number, or NULL: it does not end before `stop`, or is longer than numbers are. */
+static inline const uint8_t *get_number(const uint8_t *at, const uint8_t *stop, uint64_t *value)
+{
+    uint64_t found = 0;
+    for (int shift = 0; at != NULL && at < stop && shift < 7 * NUMBER_BYTES; shift += 7) {
+        uint8_t byte = *at++;
+        found |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) {
+            *value = found;
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static int unpack_into(Event *events, const PieceHead *head, const uint8_t *shapes)
+{
+    const uint8_t *kinds = shapes + (size_t)head->shapes * sizeof(Shape), *kinds_stop = kinds + head->kind_bytes;
+    const uint8_t *times = kinds_stop, *stop = times + head->time_bytes;
+    uint64_t end = 0, kind, since, duration, child, wait;
+    for (uint32_t i = 0; i < head->events; i++) {
+        kinds = get_number(kinds, kinds_stop, &kind);
+        if (kinds == NULL || kind >= head->shapes) return -1;
+        Shape s;
+        memcpy(&s, shapes + kind * sizeof(Shape), sizeof(s));
+        child = wait = 0;
+        times = get_number(get_number(times, stop, &since), stop, &duration);
+        if (s.carries & HAS_CHILD) times = get_number(times, stop, &child);
+        if (s.carries & HAS_WAIT) times = get_number(times, stop, &wait);
+        if (times == NULL) return -1;
+        end += since;
+        events[i] = (Event){(int64_t)(end - duration), (int64_t)duration, (int64_t)child, (int64_t)wait, s.callable,
+                            s.signature, s.thread, s.section, s.module, s.depth, s.flags, s.site, 0};
+    }
+    return kinds == kinds_stop && times == stop ? 0 : -1;
+}
+
+/* A piece (from anywhere) -> a new bytes object of events. */
+static PyObject *events_of(const uint8_t *piece, size_t size)
+{
+    PieceHead head;
+    PyObject *events = NULL;
+    if (size >= sizeof(head)) {
+        memcpy(&head, piece, sizeof(head));
+        uint64_t whole = sizeof(head) + (uint64_t)head.shapes * sizeof(Shape) + head.kind_bytes + head.time_bytes;
+        if (memcmp(head.magic, piece_magic, sizeof(piece_magic)) == 0 && whole == size && head.events <= head.kind_bytes) {
+            events = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(head.events * sizeof(Event)));
+            if (events == NULL) return NULL;
+            if (unpack_into((Event *)PyBytes_AS_STRING(events), &head, piece + sizeof(head)) < 0) Py_CLEAR(events);
+        }
+    }
+    if (events == NULL) PyErr_SetString(PyExc_ValueError, "packed events that do not fit their description");
+    return events;
 }
 
 /* ---- events ------------------------------------------------------------------------------------------ */
@@ -541,25 +699,16 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
             return 0;
         }
     }
-    Event *e = &chunk->events[chunk->used++];
-    e->start = f->start;
-    e->duration = duration;
-    e->child = f->child;
-    e->wait = wait;
-    e->callable = f->callable;
-    e->signature = signature;
-    e->thread = t->no;
-    e->section = f->section;
-    e->module = f->module;
-    e->depth = f->depth < 65535 ? (uint16_t)f->depth : 65535;
-    e->flags = (uint16_t)flags;
-    e->site = f->site;
-    e->unused = 0;
+    Shape s = {.callable = f->callable, .signature = signature, .thread = t->no, .section = f->section,
+               .module = f->module, .site = f->site, .depth = f->depth < 65535 ? (uint16_t)f->depth : 65535,
+               .flags = (uint16_t)flags, .carries = (f->child ? HAS_CHILD : 0) | (wait ? HAS_WAIT : 0)};
+    pack_event(chunk, &s, (uint64_t)f->start + (uint64_t)duration, (uint64_t)duration, (uint64_t)f->child, (uint64_t)wait);
     r->events += !(flags & OWN);
-    if (UNLIKELY(chunk->used == CHUNK_EVENTS)) {
+    if (UNLIKELY(is_full(chunk))) {
         t->chunk = NULL;
         *r->full_tail = chunk;
         r->full_tail = &chunk->next;
+        r->pending += chunk->used;
         if (r->on_chunk != NULL) return call_hook(r, t, r->on_chunk, NULL, 0, NULL);
     }
     return 0;
@@ -1934,6 +2083,7 @@ static void free_full(Recorder *r)
         r->full = next;
     }
     r->full_tail = &r->full;
+    r->pending = 0;
 }
 
 static void free_totals(Recorder *r)
@@ -2150,16 +2300,15 @@ static PyObject *recorder_section(PyObject *self, PyObject *unused)
     return t == NULL ? PyErr_NoMemory() : PyLong_FromUnsignedLong(t->section);
 }
 
-static int append_chunk(PyObject *list, const Chunk *chunk)
+static int append_chunk(PyObject *list, Chunk *chunk)
 {
-    PyObject *bytes = PyBytes_FromStringAndSize((const char *)chunk->events, chunk->used * sizeof(Event));
-    if (bytes == NULL) return -1;
-    int status = PyList_Append(list, bytes);
-    Py_DECREF(bytes);
+    PyObject *piece = piece_of(chunk);
+    int status = piece != NULL ? PyList_Append(list, piece) : -1;
+    Py_XDECREF(piece);
     return status;
 }
 
-static PyObject *recorder_drain(PyObject *self, PyObject *args, PyObject *kwargs)
+static PyObject *recorder_take(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"partial", NULL};
     Recorder *r = (Recorder *)self;
@@ -2171,6 +2320,7 @@ static PyObject *recorder_drain(PyObject *self, PyObject *args, PyObject *kwargs
         Chunk *chunk = r->full;
         if (append_chunk(list, chunk) < 0) goto failed;
         r->full = chunk->next;
+        r->pending -= chunk->used;
         if (r->full == NULL) r->full_tail = &r->full;
         give_chunk(r, chunk);
     }
@@ -2189,6 +2339,17 @@ failed: /* what was taken out is nowhere else any more */
     }
     Py_DECREF(list);
     return NULL;
+}
+
+static PyObject *recorder_drain(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    PyObject *list = recorder_take(self, args, kwargs);
+    for (Py_ssize_t i = 0; list != NULL && i < PyList_GET_SIZE(list); i++) {
+        PyObject *piece = PyList_GET_ITEM(list, i);
+        PyObject *events = events_of((const uint8_t *)PyBytes_AS_STRING(piece), (size_t)PyBytes_GET_SIZE(piece));
+        if (events == NULL || PyList_SetItem(list, i, events) < 0) Py_CLEAR(list);
+    }
+    return list;
 }
 
 static PyObject *recorder_totals(PyObject *self, PyObject *unused)
@@ -2247,8 +2408,7 @@ static PyObject *recorder_float_ranges(PyObject *self, PyObject *unused)
 static PyObject *recorder_stats(PyObject *self, PyObject *unused)
 {
     Recorder *r = (Recorder *)self;
-    unsigned long long pending = 0;
-    for (Chunk *c = r->full; c != NULL; c = c->next) pending += c->used;
+    unsigned long long pending = r->pending;
     for (Thread *t = r->threads; t != NULL; t = t->next) pending += t->chunk != NULL ? t->chunk->used : 0;
     return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:L,s:K,s:K,s:I,s:K,s:K}", "events", r->events, "lost", r->lost, "passed",
                          r->passed, "unfinished", r->unfinished, "generalised", r->generalised, "described", r->described,
@@ -2329,6 +2489,7 @@ static PyMethodDef recorder_methods[] = {
     {"leave", recorder_leave, METH_O, NULL},
     {"section", recorder_section, METH_NOARGS, NULL},
     {"thread", recorder_thread, METH_NOARGS, NULL},
+    {"take", KEYWORDS(recorder_take), NULL},
     {"drain", KEYWORDS(recorder_drain), NULL},
     {"totals", recorder_totals, METH_NOARGS, NULL},
     {"live", recorder_live, METH_NOARGS, NULL},
@@ -2444,7 +2605,17 @@ done:
     return found;
 }
 
+static PyObject *core_unpack(PyObject *module, PyObject *piece)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *events = events_of(view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return events;
+}
+
 static PyMethodDef core_methods[] = {
+    {"unpack", core_unpack, METH_O, NULL},
     {"now_ns", core_now_ns, METH_NOARGS, NULL}, {"frames", core_frames, METH_NOARGS, NULL},
     {"holding", core_holding, METH_VARARGS, NULL},
     {"holders", core_holders, METH_O, NULL}, {NULL}};

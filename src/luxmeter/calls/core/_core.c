@@ -460,24 +460,43 @@ static inline uint8_t *put_number(uint8_t *at, uint64_t value)
     return at;
 }
 
-static inline uint32_t shape_number(Chunk *c, const Shape *s)
+/* A shape as four words: what was written in small ones and is read in large ones at once, the processor waits for. */
+typedef struct {
+    uint64_t word[4];
+} ShapeWords;
+
+static inline ShapeWords shape_of(uint32_t callable, uint32_t signature, uint32_t thread, uint32_t section, uint32_t module,
+                                  uint32_t site, uint32_t depth, uint32_t flags, int has_child, int has_wait)
 {
-    if (LIKELY(c->shapes) && LIKELY(memcmp(shape_place(c, c->last), s, sizeof(Shape)) == 0)) return c->last;
-    uint64_t w[4];
-    memcpy(w, s, sizeof(w));
-    uint64_t h = w[0] * UINT64_C(0x9E3779B97F4A7C15) + w[1] * UINT64_C(0xD6E8FEB86659FD93) +
-                 w[2] * UINT64_C(0xC4CEB9FE1A85EC53) + w[3] * UINT64_C(0xFF51AFD7ED558CCD);
+    uint64_t carries = (has_child ? HAS_CHILD : 0) | (has_wait ? HAS_WAIT : 0);
+    return (ShapeWords){{callable | (uint64_t)signature << 32, thread | (uint64_t)section << 32,
+                         module | (uint64_t)site << 32,
+                         (depth < 65535 ? depth : 65535) | (uint64_t)(uint16_t)flags << 16 | carries << 32}};
+}
+
+static inline int is_shape(const uint8_t *place, const ShapeWords *s)
+{
+    uint64_t known[4];
+    memcpy(known, place, sizeof(known));
+    return ((known[0] ^ s->word[0]) | (known[1] ^ s->word[1]) | (known[2] ^ s->word[2]) | (known[3] ^ s->word[3])) == 0;
+}
+
+static inline uint32_t shape_number(Chunk *c, const ShapeWords *s)
+{
+    if (LIKELY(c->shapes) && LIKELY(is_shape(shape_place(c, c->last), s))) return c->last;
+    uint64_t h = s->word[0] * UINT64_C(0x9E3779B97F4A7C15) + s->word[1] * UINT64_C(0xD6E8FEB86659FD93) +
+                 s->word[2] * UINT64_C(0xC4CEB9FE1A85EC53) + s->word[3] * UINT64_C(0xFF51AFD7ED558CCD);
     size_t at = (h ^ h >> 32) * UINT64_C(0x9E3779B97F4A7C15) >> 54;
     for (; c->index[at]; at = (at + 1) & (SHAPE_INDEX - 1))
-        if (memcmp(shape_place(c, c->index[at] - 1u), s, sizeof(Shape)) == 0) return c->last = c->index[at] - 1u;
-    memcpy(shape_place(c, c->shapes), s, sizeof(Shape));
+        if (is_shape(shape_place(c, c->index[at] - 1u), s)) return c->last = c->index[at] - 1u;
+    memcpy(shape_place(c, c->shapes), s, sizeof(*s));
     c->last = c->shapes++;
     c->index[at] = (uint16_t)c->shapes;
     return c->last;
 }
 
 /* There is room for one more in every chunk that is not full. */
-static inline void pack_event(Chunk *c, const Shape *s, uint64_t end, uint64_t duration, uint64_t child, uint64_t wait)
+static inline void pack_event(Chunk *c, const ShapeWords *s, uint64_t end, uint64_t duration, uint64_t child, uint64_t wait)
 {
     c->kind_bytes = (uint32_t)(put_number(c->kinds + c->kind_bytes, shape_number(c, s)) - c->kinds);
     uint8_t *at = put_number(c->bytes + c->time_bytes, end - (uint64_t)c->end);
@@ -487,7 +506,7 @@ static inline void pack_event(Chunk *c, const Shape *s, uint64_t end, uint64_t d
     c->time_bytes = (uint32_t)(at - c->bytes);
     c->end = (int64_t)end;
     c->used++;
-    c->own += (s->flags & OWN) != 0;
+    c->own += (s->word[3] >> 16 & OWN) != 0;
 }
 
 static inline int is_full(const Chunk *c)
@@ -699,9 +718,8 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
             return 0;
         }
     }
-    Shape s = {.callable = f->callable, .signature = signature, .thread = t->no, .section = f->section,
-               .module = f->module, .site = f->site, .depth = f->depth < 65535 ? (uint16_t)f->depth : 65535,
-               .flags = (uint16_t)flags, .carries = (f->child ? HAS_CHILD : 0) | (wait ? HAS_WAIT : 0)};
+    ShapeWords s = shape_of(f->callable, signature, t->no, f->section, f->module, f->site, f->depth, flags, f->child != 0,
+                            wait != 0);
     pack_event(chunk, &s, (uint64_t)f->start + (uint64_t)duration, (uint64_t)duration, (uint64_t)f->child, (uint64_t)wait);
     r->events += !(flags & OWN);
     if (UNLIKELY(is_full(chunk))) {
@@ -2614,7 +2632,39 @@ static PyObject *core_unpack(PyObject *module, PyObject *piece)
     return events;
 }
 
+/* pack(events): pieces, each as full as a buffer gets. */
+static PyObject *core_pack(PyObject *module, PyObject *events)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(events, &view, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *list = NULL;
+    Chunk *chunk = NULL;
+    if (view.len % (Py_ssize_t)sizeof(Event) != 0)
+        PyErr_Format(PyExc_ValueError, "%zd bytes are no whole number of events", view.len);
+    else if ((list = PyList_New(0)) != NULL && (chunk = PyMem_RawCalloc(1, sizeof(Chunk))) == NULL)
+        PyErr_NoMemory();
+    Py_ssize_t n = chunk != NULL ? view.len / (Py_ssize_t)sizeof(Event) : 0;
+    int status = chunk != NULL ? 0 : -1;
+    for (Py_ssize_t i = 0; status == 0 && i < n; i++) {
+        Event e;
+        memcpy(&e, (const char *)view.buf + i * (Py_ssize_t)sizeof(Event), sizeof(e));
+        ShapeWords s = shape_of(e.callable, e.signature, e.thread, e.section, e.module, e.site, e.depth, e.flags,
+                                e.child != 0, e.wait != 0);
+        pack_event(chunk, &s, (uint64_t)e.start + (uint64_t)e.duration, (uint64_t)e.duration, (uint64_t)e.child,
+                   (uint64_t)e.wait);
+        if (is_full(chunk) || i == n - 1) {
+            status = append_chunk(list, chunk);
+            memset(chunk, 0, offsetof(Chunk, kinds));
+        }
+    }
+    PyMem_RawFree(chunk);
+    PyBuffer_Release(&view);
+    if (status < 0) Py_CLEAR(list);
+    return list;
+}
+
 static PyMethodDef core_methods[] = {
+    {"pack", core_pack, METH_O, NULL},
     {"unpack", core_unpack, METH_O, NULL},
     {"now_ns", core_now_ns, METH_NOARGS, NULL}, {"frames", core_frames, METH_NOARGS, NULL},
     {"holding", core_holding, METH_VARARGS, NULL},

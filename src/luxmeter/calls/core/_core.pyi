@@ -47,6 +47,9 @@ def holders(wanted: dict[int, Any]) -> list[Any]:
 def holding(namespaces: list[dict[str, Any]], wanted: dict[int, Any]) -> list[dict[str, Any]]:
     """Those namespaces that hold a value whose id is a key of `wanted`."""
 
+def pack(events: bytes) -> list[bytes]:
+    """Events -> pieces, as `take` gives them, as few as there may be. Of one thread in order they take least."""
+
 def unpack(piece: bytes) -> bytes:
     """A piece that `take` of either core gave, or a file holds -> its events. ValueError if it is none."""
 

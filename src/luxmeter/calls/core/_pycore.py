@@ -28,11 +28,11 @@ RAISED, INSIDE, SPANNED, FIRST = _pystate.RAISED, _pystate.INSIDE, _pystate.SPAN
 COMPLETED, OWN = _pystate.COMPLETED, _pystate.OWN
 EVENT_SIZE, HISTOGRAM_BUCKETS = _pystate.EVENT_SIZE, _pystate.HISTOGRAM_BUCKETS
 holders, holding = _pystate.holders, _pystate.holding
-unpack = _pypack.unpack
+pack, unpack = _pypack.pack, _pypack.unpack
 __all__ = [
     "CALL", "SPAN", "SECTION", "OPENS", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
     "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
-    "now_ns", "frames", "holders", "holding", "unpack", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
+    "now_ns", "frames", "holders", "holding", "pack", "unpack", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
 
 _MAX_SITES = 1 << 17
 _NOTHING: Any = object()  # of a call that raised
@@ -467,7 +467,7 @@ class Recorder:
     # -- taking out
 
     def take(self, partial: bool = True) -> list[bytes]:
-        return [_pypack.pack(events) for events in self.drain(partial)]
+        return [piece for events in self.drain(partial) for piece in pack(events)]
 
     def drain(self, partial: bool = True) -> list[bytes]:
         return self._buffers.take(partial)

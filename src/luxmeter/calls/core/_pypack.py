@@ -11,7 +11,8 @@ MAGIC = b"LXP1"
 HEAD = "<4s5I"  # magic, events, of them the recorder's own, shapes, bytes of kinds, bytes of times
 HEAD_BYTES, SHAPE_BYTES = 24, 32
 HAS_CHILD, HAS_WAIT = 1, 2
-_NUMBER_BYTES = 10
+_NUMBER_BYTES, _EVENT_BYTES = 10, 64
+_MOST_BYTES = _EVENT_BYTES << 11
 _OWN = 32
 
 # The C core's Event and Shape; what a shape says comes in the same order in both, but for `carries`.
@@ -22,12 +23,18 @@ SHAPE = [("callable", "<u4"), ("signature", "<u4"), ("thread", "<u4"), ("section
          ("site", "<u4"), ("depth", "<u2"), ("flags", "<u2"), ("carries", "<u4")]  # fmt: skip
 
 
-def pack(events: bytes) -> bytes:
-    """Events as the core's records -> one piece."""
+def pack(events: bytes) -> list[bytes]:
+    """Events as the core's records -> pieces."""
+    return [_piece(events[at : at + _MOST_BYTES]) for at in range(0, len(events), _MOST_BYTES)]
+
+
+def _piece(events: bytes) -> bytes:
     import struct
 
     import numpy as np
 
+    if len(events) % _EVENT_BYTES:
+        raise ValueError(f"{len(events)} bytes are no whole number of events")
     rows = np.frombuffer(events, _EVENT)
     shapes = np.zeros(len(rows), SHAPE)
     for name, _ in SHAPE[:-1]:

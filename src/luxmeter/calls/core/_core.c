@@ -1,10 +1,26 @@
 /* The recorder core: the contract of _core.pyi, in plain CPython C API (no framework headers).
  *
- * Order of this file: clock and hash, records, threads and buffers, events, where a tensor keeps its shape, signatures,
- * sites (the lines that call), the path of one call, stand-in types, sections, Recorder methods, module.
+ * One file, because the path of one call runs through all of it (clock, signature, site, packing, in 35 ns) and is fast
+ * because the compiler sees it as one piece: in files of their own its steps would be calls, or headers full of code. In order:
  *
- * Everything runs under the GIL; buffers are touched only where no Python code can run in between. An event is
- * plain numbers: no Python object is made for it, so that the cyclic collector has nothing to look at. */
+ *     clock and hash                   now(), and how keys are mixed
+ *     records                          every struct, and who owns what in it
+ *     threads and buffers              which thread this is; chunks of memory; how hooks are called
+ *     packed events                    how an event waits, leaves, and is taken apart again
+ *     events                           one event counted and packed, or added to a total
+ *     where a tensor keeps its shape   layout: read without asking
+ *     signatures                       arguments -> a number
+ *     sites                            the line that calls -> a number
+ *     the path of one call             all of the above in turn
+ *     stand-in types, sections, Recorder, module
+ *
+ * References: a PyObject pointer in a struct is owned unless its comment says borrowed; so is one that a function returns, unless
+ * its comment says so. Arguments are borrowed. Events, threads, callables and totals are plain numbers: no Python object is made for
+ * one, so that the cyclic collector has nothing to look at, and the thread that writes them needs the interpreter seldom.
+ *
+ * Everything runs under the GIL; buffers are touched only where no Python code can run in between. What the module itself owns
+ * (types, words, the layout of tensors) stands in its State, so that it can be loaded more than once; what is static is
+ * a fact about the process (its clock, its Python's frames) or a number that must never come twice. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
@@ -173,16 +189,18 @@ typedef struct Chunk {
     uint8_t bytes[CHUNK_BYTES]; /* times from the front on, shapes from the back */
 } Chunk;
 
+/* A thread as one recorder knows it, which owns it and its chunk. No Python object: it may end without a word. */
 typedef struct Thread {
-    struct Thread *next;
-    Frame *top;
-    Chunk *chunk;
+    struct Thread *next; /* in the recorder's list */
+    Frame *top;   /* borrowed: on the C stack of the call, or in a Span, which takes itself out when it goes */
+    Chunk *chunk; /* being filled; NULL before the first event and after a full one */
     uint64_t token;
     int64_t own; /* the recorder's own work on this thread until now */
     uint32_t no, depth, open, section, module;
     int busy;
 } Thread;
 
+/* What the patcher added, with its running totals; its words are kept in Python, by the place in the recorder's array. */
 typedef struct {
     int64_t total, child, min, max;
     uint64_t n, raised;
@@ -190,16 +208,19 @@ typedef struct {
     uint8_t kind, module, record, boundary, floats;
 } Callable;
 
+/* Of a signature's floats. */
 typedef struct {
     uint32_t n;
     double low[MAX_FLOATS], high[MAX_FLOATS];
 } Ranges;
 
+/* A signature's place in the table; the arguments themselves are not kept. */
 typedef struct {
     uint64_t key;
     uint32_t signature; /* 0: free */
 } Interned;
 
+/* Totals mode: all calls that agree in the first row. */
 typedef struct {
     uint32_t callable, signature, section, thread, flags, site;
     uint64_t n;
@@ -207,20 +228,23 @@ typedef struct {
     uint32_t histogram[BUCKETS];
 } Total;
 
+/* A place in code. */
 typedef struct {
-    PyObject *code; /* owned, so that its address is used by no other; NULL: free */
+    PyObject *code; /* in the table owned, so that its address is used by no other; NULL: free */
     int32_t at;     /* the instruction */
     uint32_t site;  /* 0: not the user's code */
 } Site;
 
+/* What a resolver said about an instance. */
 typedef struct {
     PyObject *instance; /* borrowed: only compared, and only while ref still leads to it */
-    PyObject *ref;
+    PyObject *ref;      /* owned, a weak reference; NULL: free */
     uint32_t wrapper;
     int32_t callable;
 } Instance;
 
-/* DLPack's C exchange table, as far as it is used (dlpack.h, version 1.3). */
+/* DLPack's C exchange table, as far as it is used (dlpack.h, version 1.3). Borrowed from the capsule that holds it; what it fills a
+ * DLTensor with is the tensor's, and valid as long as that lives. */
 typedef struct {
     void *data;
     struct { int32_t type, id; } device;
@@ -238,8 +262,30 @@ typedef struct {
     void *current_work_stream;
 } ExchangeTable;
 
+/* See "where a tensor keeps its shape". */
+enum { INLINE_SIZES = 5, MAX_KEYS = 8 };
+typedef struct {
+    PyTypeObject *type; /* owned; whose samples they were: NULL until they were looked at */
+    int known;
+    size_t body_at;                      /* in the Python object */
+    size_t shape_at, dtype_at, keys_at;  /* in the body */
+    uint64_t kind;                       /* the first word of a body */
+    uint64_t keys[MAX_KEYS];             /* sets that are read directly; the first is that of usual tensors */
+    uint64_t refused[MAX_KEYS];          /* sets of samples that the table refused */
+    int key_count, refused_count;
+} Layout;
+
+/* What the module owns. Every Recorder borrows it: its type holds the module. */
+typedef struct {
+    PyTypeObject *wrapper_type, *plain_type, *property_type, *span_type, *recorder_type;
+    PyObject *str_module, *str_doc, *str_class;
+    Layout layout;
+} State;
+
+/* All memory that is no PyObject is its own, to the end of the struct. */
 typedef struct {
     PyObject_HEAD
+    State *state; /* borrowed */
     int running, on, paused, sampled_out, manual_steps;
     int inside, signatures, strides, by_totals, ended;
     uint64_t serial, epoch, run;
@@ -249,7 +295,7 @@ typedef struct {
     size_t callable_count, callable_room;
     uint8_t *seen; /* for each API name: whether it was called */
     size_t api_count, api_room;
-    Thread *threads, *orphans;
+    Thread *threads, *orphans; /* orphans: of the process that this one was forked from */
     uint32_t thread_count;
     Chunk *full, **full_tail, *spare;
     uint64_t pending; /* events in `full` */
@@ -265,16 +311,16 @@ typedef struct {
     Instance *instances;
     size_t instance_size, instance_used;
     uint32_t wrapper_count;
-    Site *sites;        /* by code and instruction */
+    Site *sites;        /* by code and instruction; code owned */
     Site *site_list;    /* those of the user's code by number; code borrowed from `sites` */
     size_t site_size, site_used;
     uint32_t site_count, site_room;
-    struct { PyTypeObject *type; PyObject *names; int kind; } type_cache[TYPE_CACHE];
+    struct { PyTypeObject *type; PyObject *names; int kind; } type_cache[TYPE_CACHE]; /* both borrowed from `types` */
     PyObject *types; /* type -> kind, or names of attributes; keeps the types alive, so that no address is used twice */
     PyObject *apis;  /* name -> API number */
-    PyTypeObject *tensor_type;
-    PyObject *exchange;
-    int (*from_py_object)(void *, DLTensor *);
+    PyTypeObject *tensor_type; /* owned, or NULL, as all of the following */
+    PyObject *exchange;        /* the capsule: it keeps the table */
+    int (*from_py_object)(void *, DLTensor *); /* borrowed from the table */
     int direct; /* tensors are read where the table points to, see "where a tensor keeps its shape" */
     PyObject *classify, *key, *on_signature, *on_result, *on_thread, *on_chunk, *sync;
     PyObject *is_mine; /* of a code object: whether it is the user's */
@@ -283,33 +329,33 @@ typedef struct {
     int64_t described_ns;
 } Recorder;
 
+/* A stand-in. A cycle through one is broken in the recorder, see wrapper_traverse. */
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    Recorder *recorder;
-    PyObject *wrapped, *through, *resolve;
+    Recorder *recorder;                    /* owned */
+    PyObject *wrapped, *through, *resolve; /* owned; resolve: or NULL */
     int64_t callable;
     uint32_t serial;
-    PyObject *weakrefs;
+    PyObject *weakrefs; /* the interpreter's list */
 } Wrapper;
 
+/* An open section; its frame is in the thread's chain while it is open. */
 typedef struct {
     PyObject_HEAD
     Frame frame;
-    Thread *thread;
-    Recorder *recorder;
+    Thread *thread;     /* borrowed from the recorder, valid while the serial is its; NULL: closed */
+    Recorder *recorder; /* owned */
     uint64_t serial;
 } SpanObject;
 
-static PyTypeObject *wrapper_type, *plain_type, *property_type, *span_type, *recorder_type;
-static PyObject *str_module, *str_doc, *str_class;
-static uint64_t last_serial, last_token;
+static uint64_t last_serial, last_token; /* of all recorders and threads of this process */
 
 /* ---- threads and buffers ----------------------------------------------------------------------------- */
 
 static THREAD_LOCAL uint64_t own_token; /* of this OS thread; never used again by another */
 static THREAD_LOCAL uint64_t cached_serial;
-static THREAD_LOCAL Thread *cached_thread;
+static THREAD_LOCAL Thread *cached_thread; /* borrowed; only looked at while the serial is the recorder's */
 
 /* Counts an exception of a hook, keeps what the first one says, and drops it. */
 static void drop_hook_error(Recorder *r)
@@ -740,19 +786,7 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
  * tensors, and every one of them is checked against what the table says. One that does not fit, and the table is asked
  * for every tensor, as before. Only tensors of the samples' own C++ class are read so (the first word, its virtual
  * table), with a set of dispatch keys that the table was seen to accept (not that of meta tensors, for one). */
-enum { INLINE_SIZES = 5, MAX_KEYS = 8 };
 #define DTYPE_AND_DEVICE UINT64_C(0xFFFFFFFFFF) /* two bytes data type, then kind, index and presence of the device */
-
-static struct {
-    PyTypeObject *type; /* whose samples they were: NULL until they were looked at */
-    int known;
-    size_t body_at;                      /* in the Python object */
-    size_t shape_at, dtype_at, keys_at;  /* in the body */
-    uint64_t kind;                       /* the first word of a body */
-    uint64_t keys[MAX_KEYS];             /* sets that are read directly; the first is that of usual tensors */
-    uint64_t refused[MAX_KEYS];          /* sets of samples that the table refused */
-    int key_count, refused_count;
-} layout;
 
 static inline uint64_t word_at(const char *body, size_t at)
 {
@@ -767,21 +801,22 @@ static inline uint64_t device_at(uint64_t word) { return word >> 16 & 0xFFFFFF; 
 /* Whether a body with this set of keys is as the samples: asked of the table once a set. -1: the table refuses it. */
 static int keys_are_readable(Recorder *r, PyObject *v, uint64_t keys)
 {
+    Layout *layout = &r->state->layout;
     DLTensor d;
-    for (int i = 0; i < layout.key_count; i++)
-        if (layout.keys[i] == keys) return 1;
-    for (int i = 0; i < layout.refused_count; i++)
-        if (layout.refused[i] == keys) return -1;
-    if (layout.key_count == MAX_KEYS) return 0;
+    for (int i = 0; i < layout->key_count; i++)
+        if (layout->keys[i] == keys) return 1;
+    for (int i = 0; i < layout->refused_count; i++)
+        if (layout->refused[i] == keys) return -1;
+    if (layout->key_count == MAX_KEYS) return 0;
     if (r->from_py_object(v, &d) != 0) {
         PyErr_Clear();
         return 0;
     }
-    const char *body = *(const char *const *)((const char *)v + layout.body_at);
-    if ((const char *)d.shape != body + layout.shape_at) return 0;
-    uint64_t device = device_at(word_at(body, layout.dtype_at));
+    const char *body = *(const char *const *)((const char *)v + layout->body_at);
+    if ((const char *)d.shape != body + layout->shape_at) return 0;
+    uint64_t device = device_at(word_at(body, layout->dtype_at));
     if (device != 0x1FF00 && device >> 8 != (UINT64_C(0x100) | (uint8_t)d.device.id)) return 0;
-    layout.keys[layout.key_count++] = keys;
+    layout->keys[layout->key_count++] = keys;
     return 1;
 }
 
@@ -803,7 +838,7 @@ static int fits(const char *body, const DLTensor *d, size_t shape_at)
 }
 
 /* Samples: a list of (tensor, class). Of one class: equal in data type and device. Class None: the table refuses it. */
-static int measure_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
+static int measure_layout(Layout *layout, PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
 {
     Py_ssize_t n = PyList_GET_SIZE(samples);
     uint64_t words[64] = {0};
@@ -823,33 +858,33 @@ static int measure_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), P
         if (refused != (group == Py_None)) return 0;
         if (i == 0) {
             if (refused) return 0;
-            for (size_t at = sizeof(PyObject); at + 8 <= (size_t)type->tp_basicsize && !layout.shape_at; at += 8)
-                if ((layout.shape_at = shape_distance(v, at, &d)) != 0) layout.body_at = at;
-            if (layout.shape_at < 16) return 0;
-            layout.dtype_at = layout.shape_at + 8 * (2 * INLINE_SIZES + 2);
-            layout.keys_at = layout.dtype_at + 8;
+            for (size_t at = sizeof(PyObject); at + 8 <= (size_t)type->tp_basicsize && !layout->shape_at; at += 8)
+                if ((layout->shape_at = shape_distance(v, at, &d)) != 0) layout->body_at = at;
+            if (layout->shape_at < 16) return 0;
+            layout->dtype_at = layout->shape_at + 8 * (2 * INLINE_SIZES + 2);
+            layout->keys_at = layout->dtype_at + 8;
         }
-        const char *body = *(const char *const *)((const char *)v + layout.body_at);
-        if (i == 0) layout.kind = word_at(body, 0);
-        if (word_at(body, 0) != layout.kind) {
+        const char *body = *(const char *const *)((const char *)v + layout->body_at);
+        if (i == 0) layout->kind = word_at(body, 0);
+        if (word_at(body, 0) != layout->kind) {
             if (refused) continue; /* another class altogether */
             return 0;
         }
-        uint64_t keys = word_at(body, layout.keys_at);
+        uint64_t keys = word_at(body, layout->keys_at);
         if (refused) { /* the set of keys has to tell it from the readable ones, which come first */
-            for (int k = 0; k < layout.key_count; k++)
-                if (layout.keys[k] == keys) return 0;
-            if (layout.refused_count == MAX_KEYS) return 0;
-            layout.refused[layout.refused_count++] = keys;
-            uint64_t device = device_at(word_at(body, layout.dtype_at));
+            for (int k = 0; k < layout->key_count; k++)
+                if (layout->keys[k] == keys) return 0;
+            if (layout->refused_count == MAX_KEYS) return 0;
+            layout->refused[layout->refused_count++] = keys;
+            uint64_t device = device_at(word_at(body, layout->dtype_at));
             if (device >> 8 != 0x1FF) return 0;
             elsewhere += (device & 0xFF) != 0; /* on meta */
             continue;
         }
-        if (!fits(body, &d, layout.shape_at) || device_at(word_at(body, layout.dtype_at)) != 0x1FF00) return 0;
-        if (layout.key_count == 0) layout.keys[layout.key_count++] = keys;
-        if (keys != layout.keys[0]) return 0;
-        words[readable] = word_at(body, layout.dtype_at) & DTYPE_AND_DEVICE;
+        if (!fits(body, &d, layout->shape_at) || device_at(word_at(body, layout->dtype_at)) != 0x1FF00) return 0;
+        if (layout->key_count == 0) layout->keys[layout->key_count++] = keys;
+        if (keys != layout->keys[0]) return 0;
+        words[readable] = word_at(body, layout->dtype_at) & DTYPE_AND_DEVICE;
         classes[readable] = PyLong_AsLong(group);
         if (PyErr_Occurred()) {
             PyErr_Clear();
@@ -863,11 +898,11 @@ static int measure_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), P
     return readable >= 8 && elsewhere > 0;
 }
 
-static void learn_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
+static void learn_layout(Layout *layout, PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
 {
-    if (layout.type != NULL) return;
-    layout.type = (PyTypeObject *)Py_NewRef((PyObject *)type); /* kept: its address is compared */
-    layout.known = sizeof(void *) == 8 && measure_layout(type, read, samples);
+    if (layout->type != NULL) return;
+    layout->type = (PyTypeObject *)Py_NewRef((PyObject *)type); /* kept: its address is compared */
+    layout->known = sizeof(void *) == 8 && measure_layout(layout, type, read, samples);
 }
 
 /* ---- signatures -------------------------------------------------------------------------------------- */
@@ -922,17 +957,18 @@ static inline int hash_tensor(Hasher *h, PyObject *v)
     Recorder *r = h->recorder;
     put(h, (uint64_t)(uintptr_t)Py_TYPE(v));
     if (UNLIKELY(!r->direct)) return hash_tensor_by_table(h, v);
-    const char *body = *(const char *const *)((const char *)v + layout.body_at);
-    if (UNLIKELY(body == NULL) || UNLIKELY(word_at(body, 0) != layout.kind)) return hash_tensor_by_table(h, v);
-    uint64_t ndim = word_at(body, layout.shape_at - 8), keys = word_at(body, layout.keys_at);
+    const Layout *layout = &r->state->layout;
+    const char *body = *(const char *const *)((const char *)v + layout->body_at);
+    if (UNLIKELY(body == NULL) || UNLIKELY(word_at(body, 0) != layout->kind)) return hash_tensor_by_table(h, v);
+    uint64_t ndim = word_at(body, layout->shape_at - 8), keys = word_at(body, layout->keys_at);
     if (UNLIKELY(ndim > INLINE_SIZES)) return hash_tensor_by_table(h, v);
-    if (UNLIKELY(keys != layout.keys[0])) {
+    if (UNLIKELY(keys != layout->keys[0])) {
         int readable = keys_are_readable(r, v, keys);
         if (readable < 0) return hash_key(h, v);
         if (!readable) return hash_tensor_by_table(h, v);
     }
-    put(h, (word_at(body, layout.dtype_at) & DTYPE_AND_DEVICE) | ndim << 40);
-    const char *sizes = body + layout.shape_at;
+    put(h, (word_at(body, layout->dtype_at) & DTYPE_AND_DEVICE) | ndim << 40);
+    const char *sizes = body + layout->shape_at;
     for (uint64_t i = 0; i < ndim; i++) put(h, word_at(sizes, 8 * i));
     if (UNLIKELY(r->strides))
         for (uint64_t i = 0; i < ndim; i++) put(h, word_at(sizes, 8 * (INLINE_SIZES + i)));
@@ -1749,10 +1785,11 @@ static int property_set(PyObject *self, PyObject *instance, PyObject *value)
 static PyObject *wrapper_getattr(PyObject *self, PyObject *name)
 {
     PyObject *wrapped = ((Wrapper *)self)->wrapped;
+    const State *state = ((Wrapper *)self)->recorder->state;
     /* Found on the type before anything else: these are what it wraps has. With __class__, isinstance() agrees. */
     if (PyUnicode_Check(name) &&
-        (PyUnicode_Compare(name, str_module) == 0 || PyUnicode_Compare(name, str_doc) == 0 ||
-         PyUnicode_Compare(name, str_class) == 0))
+        (PyUnicode_Compare(name, state->str_module) == 0 || PyUnicode_Compare(name, state->str_doc) == 0 ||
+         PyUnicode_Compare(name, state->str_class) == 0))
         return PyObject_GetAttr(wrapped, name);
     PyObject *found = PyObject_GenericGetAttr(self, name);
     if (found != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
@@ -1769,9 +1806,14 @@ static Py_hash_t wrapper_hash(PyObject *self) { return PyObject_Hash(((Wrapper *
 
 static PyObject *wrapper_repr(PyObject *self) { return PyObject_Repr(((Wrapper *)self)->wrapped); }
 
+static int is_stand_in(const State *state, PyObject *object)
+{
+    return Py_TYPE(object) == state->wrapper_type || Py_TYPE(object) == state->plain_type;
+}
+
 static PyObject *wrapper_compare(PyObject *self, PyObject *other, int op)
 {
-    if (Py_TYPE(other) == wrapper_type || Py_TYPE(other) == plain_type) other = ((Wrapper *)other)->wrapped;
+    if (is_stand_in(((Wrapper *)self)->recorder->state, other)) other = ((Wrapper *)other)->wrapped;
     return PyObject_RichCompare(((Wrapper *)self)->wrapped, other, op);
 }
 
@@ -1934,7 +1976,7 @@ static PyObject *recorder_enter(PyObject *self, PyObject *number)
     if (callable < 0) callable = 0;
     Thread *t = this_thread(r);
     if (t == NULL) return PyErr_NoMemory();
-    SpanObject *s = PyObject_GC_New(SpanObject, span_type);
+    SpanObject *s = PyObject_GC_New(SpanObject, r->state->span_type);
     if (s == NULL) return NULL;
     s->recorder = (Recorder *)Py_NewRef(self);
     s->serial = r->serial;
@@ -1961,7 +2003,7 @@ static PyObject *recorder_leave(PyObject *self, PyObject *span)
 {
     int64_t end = now();
     Recorder *r = (Recorder *)self;
-    if (Py_TYPE(span) != span_type || ((SpanObject *)span)->recorder != r) {
+    if (Py_TYPE(span) != r->state->span_type || ((SpanObject *)span)->recorder != r) {
         PyErr_SetString(PyExc_TypeError, "leave() takes what enter() of the same recorder gave");
         return NULL;
     }
@@ -2004,6 +2046,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     measure_ticks();
     Recorder *r = (Recorder *)type->tp_alloc(type, 0);
     if (r == NULL) return NULL;
+    r->state = PyType_GetModuleState(type);
     r->inside = inside;
     r->signatures = signatures;
     r->strides = strides;
@@ -2027,8 +2070,9 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     r->from_py_object = table != NULL ? table->dltensor_from_py_object : NULL;
     r->tensor_type = (PyTypeObject *)(table != NULL ? optional(tensor_type) : NULL);
     if (r->tensor_type != NULL && samples != NULL && PyList_Check(samples)) {
-        learn_layout(r->tensor_type, r->from_py_object, samples);
-        r->direct = layout.known && layout.type == r->tensor_type;
+        Layout *layout = &r->state->layout;
+        learn_layout(layout, r->tensor_type, r->from_py_object, samples);
+        r->direct = layout->known && layout->type == r->tensor_type;
     }
     r->types = PyDict_New();
     r->apis = PyDict_New();
@@ -2202,9 +2246,10 @@ static PyObject *recorder_add_callable(PyObject *self, PyObject *args, PyObject 
 
 static PyObject *wrap_function(Recorder *r, PyObject *function, PyObject *through, PyObject *resolver, int64_t id)
 {
-    while (Py_TYPE(function) == wrapper_type || Py_TYPE(function) == plain_type)
+    const State *state = r->state;
+    while (is_stand_in(state, function))
         function = ((Wrapper *)function)->wrapped; /* of an earlier recorder */
-    PyTypeObject *type = Py_TYPE(function)->tp_descr_get != NULL ? wrapper_type : plain_type;
+    PyTypeObject *type = Py_TYPE(function)->tp_descr_get != NULL ? state->wrapper_type : state->plain_type;
     return new_wrapper(r, type, function, through, resolver, id);
 }
 
@@ -2237,7 +2282,7 @@ static PyObject *recorder_wrap_property(PyObject *self, PyObject *args, PyObject
         PyErr_SetString(PyExc_TypeError, "wrap_property() takes a descriptor");
         return NULL;
     }
-    return new_wrapper((Recorder *)self, property_type, descriptor, NULL, NULL, callable);
+    return new_wrapper((Recorder *)self, ((Recorder *)self)->state->property_type, descriptor, NULL, NULL, callable);
 }
 
 static PyObject *recorder_forget_instances(PyObject *self, PyObject *unused)
@@ -2670,42 +2715,72 @@ static PyMethodDef core_methods[] = {
     {"holding", core_holding, METH_VARARGS, NULL},
     {"holders", core_holders, METH_O, NULL}, {NULL}};
 
-static struct PyModuleDef core_module = {
-    PyModuleDef_HEAD_INIT, "_core", "The recorder core in C; its contract is _core.pyi.", -1, core_methods,
-    NULL, NULL, NULL, NULL};
-
 static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 {
-    PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(spec);
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
     if (type != NULL && PyModule_AddType(module, type) < 0) Py_CLEAR(type);
     return type;
 }
 
-PyMODINIT_FUNC PyInit__core(void)
+static int core_exec(PyObject *module)
 {
     static const struct { const char *name; int value; } constants[] = {
         {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"OPENS", OPENS}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
         {"SPANNED", SPANNED}, {"FIRST", FIRST}, {"COMPLETED", COMPLETED}, {"OWN", OWN}, {"OPAQUE", OPAQUE},
         {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH}, {"ATTRIBUTES", ATTRIBUTES},
         {"EVENT_SIZE", sizeof(Event)}, {"HISTOGRAM_BUCKETS", BUCKETS}};
-    PyObject *module = PyModule_Create(&core_module);
-    if (module == NULL) return NULL;
+    State *state = PyModule_GetState(module);
     begin_ticks();
-    str_module = PyUnicode_InternFromString("__module__");
-    str_doc = PyUnicode_InternFromString("__doc__");
-    str_class = PyUnicode_InternFromString("__class__");
-    if (!str_module || !str_doc || !str_class ||
-        !(wrapper_type = add_type(module, &wrapper_spec)) || !(plain_type = add_type(module, &plain_spec)) ||
-        !(property_type = add_type(module, &property_spec)) || !(span_type = add_type(module, &span_spec)) ||
-        !(recorder_type = add_type(module, &recorder_spec)))
-        goto failed;
-    if (PyObject_SetAttrString((PyObject *)wrapper_type, "__script_if_tracing_wrapper", Py_True) < 0 ||
-        PyObject_SetAttrString((PyObject *)plain_type, "__script_if_tracing_wrapper", Py_True) < 0)
-        goto failed;
+    if (!(state->str_module = PyUnicode_InternFromString("__module__")) ||
+        !(state->str_doc = PyUnicode_InternFromString("__doc__")) ||
+        !(state->str_class = PyUnicode_InternFromString("__class__")) ||
+        !(state->wrapper_type = add_type(module, &wrapper_spec)) || !(state->plain_type = add_type(module, &plain_spec)) ||
+        !(state->property_type = add_type(module, &property_spec)) || !(state->span_type = add_type(module, &span_spec)) ||
+        !(state->recorder_type = add_type(module, &recorder_spec)))
+        return -1;
+    if (PyObject_SetAttrString((PyObject *)state->wrapper_type, "__script_if_tracing_wrapper", Py_True) < 0 ||
+        PyObject_SetAttrString((PyObject *)state->plain_type, "__script_if_tracing_wrapper", Py_True) < 0)
+        return -1;
     for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
-        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) goto failed;
-    return module;
-failed:
-    Py_DECREF(module);
-    return NULL;
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) return -1;
+    return 0;
 }
+
+static int core_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    State *state = PyModule_GetState(module);
+    Py_VISIT(state->wrapper_type);
+    Py_VISIT(state->plain_type);
+    Py_VISIT(state->property_type);
+    Py_VISIT(state->span_type);
+    Py_VISIT(state->recorder_type);
+    Py_VISIT(state->layout.type);
+    return 0;
+}
+
+/* No m_clear: a stand-in that outlives all else may still be called, and asks the state. The cycle of the module and its types
+ * is broken in the types. */
+static void core_free(void *module)
+{
+    State *state = PyModule_GetState(module);
+    if (state == NULL) return;
+    Py_CLEAR(state->wrapper_type);
+    Py_CLEAR(state->plain_type);
+    Py_CLEAR(state->property_type);
+    Py_CLEAR(state->span_type);
+    Py_CLEAR(state->recorder_type);
+    Py_CLEAR(state->layout.type);
+    Py_CLEAR(state->str_module);
+    Py_CLEAR(state->str_doc);
+    Py_CLEAR(state->str_class);
+}
+
+/* Not said: that it may run in interpreters with locks of their own, or without one (Py_mod_gil). Threads are told apart by
+ * numbers of the process, and buffers are touched under the one lock. */
+static PyModuleDef_Slot core_slots[] = {{Py_mod_exec, core_exec}, {0, NULL}};
+
+static struct PyModuleDef core_module = {
+    PyModuleDef_HEAD_INIT, "_core", "The recorder core in C; its contract is _core.pyi.", sizeof(State), core_methods,
+    core_slots, core_traverse, NULL, core_free};
+
+PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&core_module); }

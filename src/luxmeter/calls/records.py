@@ -66,6 +66,7 @@ EVENT_SCHEMA = pa.schema(
     metadata={b"luxmeter.calls": str(FORMAT).encode()},
 )
 
+
 def to_batch(chunks: Sequence[bytes]) -> pa.RecordBatch:
     """Events as they leave the core -> one Arrow batch."""
     events = np.frombuffer(b"".join(chunks), dtype=EVENT_DTYPE)

@@ -43,7 +43,9 @@ def _piece(events: bytes) -> bytes:
     distinct, kinds = np.unique(shapes.view(f"V{SHAPE_BYTES}"), return_inverse=True)
     ends = (rows["start_ns"] + rows["duration_ns"]).view(np.uint64)
     since = np.diff(ends, prepend=np.uint64(0))
-    times = np.stack([since, *(rows[name].view(np.uint64) for name in ("duration_ns", "child_ns", "wait_ns"))])
+    times = np.stack(
+        [since, *(rows[name].view(np.uint64) for name in ("duration_ns", "child_ns", "wait_ns"))]
+    )
     there = np.ones(times.shape, dtype=bool)
     there[2:] = times[2:] != 0
     packed_kinds = _put_numbers(kinds.astype(np.uint64).reshape(-1))

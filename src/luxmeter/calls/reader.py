@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from luxmeter.calls import packed
 from luxmeter.calls.checked import check_end
 from luxmeter.calls.describe import OWN_NAME, read_lines
 from luxmeter.calls.records import (
@@ -304,11 +305,21 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
 
 def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:
     for part in sorted({path.with_suffix("") for path in (process / "events").glob("[0-9]*")}):
-        compact = part.with_suffix(".parquet")
-        table = read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
+        table = _read_part(part, columns)
         if table is not None:
             known = [EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names]
             yield table.select([field.name for field in known]).cast(pa.schema(known))
+
+
+def _read_part(part: Path, columns: list[str] | None) -> pa.Table | None:
+    """One part, from the file that it was folded into, or from its segments; packed, or as columns (in formats 1 and 2)."""
+    folded = part.with_suffix(".parquet")
+    table = None if folded.exists() else read_segments(part)
+    if table is None and folded.exists():  # or it was folded meanwhile
+        table = read_sealed(folded)
+    if table is not None and packed.COLUMN in table.column_names:
+        table = packed.to_columns(table)
+    return table.select(columns) if table is not None and columns is not None else table
 
 
 def set_own_work_apart(columns: dict[str, Numbers]) -> None:

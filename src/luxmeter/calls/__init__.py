@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.table import Row as Row
     from luxmeter.calls.tree import CallTree as CallTree
     from luxmeter.calls.window import Window as Window
+    from luxmeter.calls.window import first_calls as first_calls
     from luxmeter.calls.window import in_window as in_window
 
 __getattr__, __dir__, __all__ = door(
@@ -128,6 +129,7 @@ __getattr__, __dir__, __all__ = door(
         "Row": "table",
         "CallTree": "tree",
         "Window": "window",
+        "first_calls": "window",
         "in_window": "window",
     },
 )

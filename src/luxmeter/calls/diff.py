@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,12 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from luxmeter import environment
+from luxmeter.calls.groups import by_group, distinct, sums_of
 from luxmeter.calls.options import TraceOptions
-from luxmeter.calls.reader import Recording
+from luxmeter.calls.reader import Numbers, Recording
 from luxmeter.calls.records import FIRST
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.source import same_lines
-from luxmeter.calls.table import BY_SITE, chosen_events, namer, need_sites, self_times
+from luxmeter.calls.spread import Spread
+from luxmeter.calls.steps import evenly
+from luxmeter.calls.table import (
+    BY_SITE,
+    Grouping,
+    chosen_events,
+    inner_modules,
+    namer,
+    need_sites,
+    self_times,
+)
+from luxmeter.calls.tree import with_callers
 from luxmeter.environment import Difference
 from luxmeter.errors import TraceError, UsageError, suggestion
 from luxmeter.files import read_json
@@ -178,11 +190,11 @@ def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: fl
     for trace in (a, b):
         need_sites(trace.recording, by)
     moved = same_lines(a, b) if by == "line" else {}
-    (values_a, numbers_a), (values_b, numbers_b) = _values(a, by, moved), _values(b, by, {})
+    (values_a, numbers_a), (values_b, numbers_b) = _times(a, by, moved), _times(b, by, {})
     values, numbers = (values_a, values_b), (numbers_a, numbers_b)
-    totals = [sum(int(v.sum()) for v in side.values()) for side in values]
+    totals = [sum(int(v.total_ns) for v in side.values()) for side in values]
     shares = [
-        {name: float(v.sum()) / (total or 1) for name, v in side.items()}
+        {name: v.total_ns / (total or 1) for name, v in side.items()}
         for side, total in zip(values, totals, strict=True)
     ]
     shared = [name for name in values[0] if name in values[1]]
@@ -192,7 +204,7 @@ def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: fl
             f"The two traces have no {by} in common: A has {_few(values[0])}, B {_few(values[1])}.",
             "Compare two traces of the same program.",
         )
-    pairs = {name: (_spread(values[0][name]), _spread(values[1][name])) for name in shared}
+    pairs = {name: (values[0][name].values, values[1][name].values) for name in shared}
     judged = compare_many(pairs, smallest=smallest) if pairs else {}
     common, spread = _moved_together(judged)
     threshold = max(smallest, abs(common) + spread)
@@ -291,7 +303,7 @@ def _times_as_many(numbers: Sequence[dict[str, int]], shares: Mapping[str, float
 
 def _change(
     name: str,
-    values: Sequence[dict[str, Values]],
+    values: Sequence[dict[str, _Times]],
     numbers: Sequence[dict[str, int]],
     shares: Sequence[dict[str, float]],
     judged: Mapping[str, Comparison],
@@ -300,7 +312,7 @@ def _change(
 ) -> CallChange:
     n_a, n_b = (side.get(name, 0) for side in numbers)
     share_a, share_b = (side.get(name, 0.0) for side in shares)
-    medians = [float(np.median(side[name])) if name in side else None for side in values]
+    medians = [side[name].median_ns if name in side else None for side in values]
     if name not in judged:
         kind: ChangeKind = "new" if n_b else "gone"
         relative, weight, why = None, share_b - share_a, "only in B" if n_b else "only in A"
@@ -336,10 +348,21 @@ def _moved(
     return kind, relative, share * (speed * often - 1), f"{often:.3g} times as often{a_call}"
 
 
-def _values(
-    trace: TraceResult, by: str, moved: Mapping[str, str]
-) -> tuple[dict[str, Values], dict[str, int]]:
-    """Self times in ns of each name's calls after the first, in their order; and the number of all its calls."""
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Self times of a name's calls after the first: some of them, in their order, evenly over the run; and of all."""
+
+    values: Values
+    total_ns: float
+    median_ns: float
+
+    @classmethod
+    def of(cls, values: Values) -> _Times:
+        return cls(evenly(values, MOST_VALUES), float(values.sum()), float(np.median(values)))
+
+
+def _times(trace: TraceResult, by: str, moved: Mapping[str, str]) -> tuple[dict[str, _Times], dict[str, int]]:
+    """Self times in ns of each name; and the number of all its calls."""
     recording: Recording = trace.recording
     if recording.totals:
         raise TraceError(
@@ -347,11 +370,12 @@ def _values(
             f"The trace in {trace.folder} kept totals only, and a comparison needs the calls.",
             "Trace again without totals=True.",
         )
+    if not recording.is_held:
+        return _times_of_many(recording, by, moved)
     events = recording.events
-    kinds = np.array([w.kind for w in recording.callables], dtype=np.uint8)
     modules = np.array([bool(w.path) for w in recording.callables], dtype=bool)
     code = events["callable"]
-    keep = chosen_events(by, events["flags"], kinds[code], modules[code])
+    keep = chosen_events(by, events["flags"], recording.kinds[code], modules[code])
     key = _key(events, by)
     warm = keep & ((events["flags"] & FIRST) == 0)
     only_first = ~np.isin(key, np.unique(key[warm]))  # called once: better the first call than none
@@ -365,22 +389,118 @@ def _values(
     called = dict(zip(*(found.tolist() for found in np.unique(key[keep], return_counts=True)), strict=True))
     for number in np.unique(chosen).tolist():
         said, detail, _ = name(number >> 32, number & 0xFFFFFFFF, 0, 0, number & 0xFFFFFFFF)
-        full = f"{said}({detail})" if by == "signature" else moved.get(said, said)
+        full = _full_name(said, detail, by, moved)
         groups.setdefault(full, []).append(np.flatnonzero(chosen == number))
         counted[full] = counted.get(full, 0) + called[number]
-    return {full: own[np.sort(np.concatenate(parts))] for full, parts in groups.items()}, counted
+    return {full: _Times.of(own[np.sort(np.concatenate(parts))]) for full, parts in groups.items()}, counted
 
 
-def _key(events: dict[str, npt.NDArray[Any]], by: str) -> npt.NDArray[np.int64]:
+def _full_name(said: str, detail: str, by: str, moved: Mapping[str, str]) -> str:
+    return f"{said}({detail})" if by == "signature" else moved.get(said, said)
+
+
+_SAMPLED = 1 << 14  # of a name, whose median stands for that of millions
+
+
+def _times_of_many(
+    recording: Recording, by: str, moved: Mapping[str, str]
+) -> tuple[dict[str, _Times], dict[str, int]]:
+    """The same of calls that are not held: counted first, then some are picked, evenly in the order of the trace."""
+    grouping, is_module = (
+        Grouping(recording, by),
+        np.array([bool(w.path) for w in recording.callables], dtype=bool),
+    )
+    codes: dict[str, int] = {}
+    n = total = called = np.zeros(0, np.int64)
+    first: list[tuple[Numbers, Numbers, Numbers]] = []  # the groups, starts and times of first calls
+    within: list[
+        tuple[Numbers, Numbers]
+    ] = []  # of which first calls (by their place) what is to be taken off
+    spread, firsts_until = Spread(), 0
+
+    def chosen() -> Iterator[tuple[dict[str, Numbers], Numbers, Numbers, Numbers, Numbers, int]]:
+        nonlocal n, total, called
+        for _, events, parent, fresh in with_callers(recording, group=-1, first=-1):
+            flags, code = events["flags"][:fresh], events["callable"][:fresh]
+            keep = chosen_events(by, flags, recording.kinds[code], is_module[code])
+            at = np.flatnonzero(keep)
+            said = grouping.codes({name: column[:fresh] for name, column in events.items()}, at)
+            full = np.array(
+                [
+                    codes.setdefault(_full_name(*words[:2], by, moved), len(codes))
+                    for words in grouping.in_order()
+                ]
+            )
+            n, total, called = (np.pad(sums, (0, len(codes) - len(sums))) for sums in (n, total, called))
+            yield events, parent, at, full[said] if len(at) else said, (flags[at] & FIRST) == 0, fresh
+
+    def own_of(events: dict[str, Numbers], at: Numbers) -> Numbers:
+        found: Numbers = events["duration_ns"][at] - (0 if by == "module" else events["child_ns"][at])
+        return found
+
+    for events, parent, at, code, warm, fresh in chosen():
+        called += np.bincount(code, minlength=len(called))
+        n += np.bincount(code[warm], minlength=len(n))
+        own = own_of(events, at)
+        total += sums_of(code[warm], own[warm], len(total))
+        first.append((code[~warm], events["start_ns"][at[~warm]], own[~warm]))
+        if by == "module":
+            events["group"][at[warm]] = code[warm]
+            inner, above = inner_modules(events, parent, fresh, is_module)
+            np.subtract.at(total, events["group"][above], events["duration_ns"][inner])
+            events["first"][at[~warm]] = firsts_until + np.arange(len(first[-1][0]))
+            inner, above = inner_modules(events, parent, fresh, is_module, of="first")
+            within.append((events["first"][above], events["duration_ns"][inner]))
+        else:
+            spread.add(code[warm], own[warm])
+        firsts_until += len(first[-1][0])
+    ends = np.cumsum(np.minimum(n, _SAMPLED))
+    starts, times = (
+        np.zeros(int(ends[-1]) if len(ends) else 0, np.int64),
+        np.zeros(int(ends[-1]) if len(ends) else 0, np.float64),
+    )
+    wanted = [np.linspace(0, max(0, m - 1), min(m, _SAMPLED)).astype(np.int64) for m in n.tolist()]
+    left = n.copy()  # calls of each group that are still to come, from the last one on
+    for events, parent, at, code, warm, fresh in chosen():
+        at, code = at[warm], code[warm]
+        here, local = distinct(code)
+        m = np.bincount(local, minlength=len(here))
+        order, begin = by_group(local, len(here)), np.cumsum(m) - m
+        for k, group in enumerate(here.tolist()):
+            low = int(left[group] - m[k])
+            span = slice(*np.searchsorted(wanted[group], [low, left[group]]))
+            picked = at[order[begin[k] + wanted[group][span] - low]]
+            into = int(ends[group]) - len(wanted[group]) + np.arange(*span.indices(len(wanted[group])))
+            starts[into], times[into] = events["start_ns"][picked], own_of(events, picked)
+            events["group"][picked] = into
+            left[group] = low
+        if by == "module":
+            inner, above = inner_modules(events, parent, fresh, is_module)
+            np.subtract.at(times, events["group"][above], events["duration_ns"][inner].astype(np.float64))
+    code, start, own = (
+        np.concatenate([one[i] for one in first] or [np.empty(0, np.int64)]) for i in range(3)
+    )
+    for places, inner_ns in within:
+        np.subtract.at(own, places, inner_ns)
+    limits = np.iinfo(np.int64)
+    medians = spread.percentiles(len(codes), *(np.full(len(codes), end) for end in (limits.min, limits.max)))
+    found: dict[str, _Times] = {}
+    for name, group in codes.items():
+        if n[group]:
+            its = np.arange(int(ends[group]) - len(wanted[group]), int(ends[group]))
+            values = times[its[np.argsort(starts[its], kind="stable")]]
+            is_all = len(values) == n[group]
+            median = float(np.median(values)) if is_all or by == "module" else float(medians[group][0])
+            found[name] = _Times(evenly(values, MOST_VALUES), float(total[group]), median)
+        else:
+            its = np.flatnonzero(code == group)
+            found[name] = _Times.of(own[its[np.argsort(start[its], kind="stable")]].astype(np.float64))
+    return found, {name: int(called[group]) for name, group in codes.items()}
+
+
+def _key(events: Mapping[str, npt.NDArray[Any]], by: str) -> npt.NDArray[np.int64]:
     """One number for each event of one group."""
     if by in BY_SITE:
         return events["site"].astype(np.int64)
     signature = events["signature"].astype(np.int64) if by == "signature" else 0
     return events["callable"].astype(np.int64) << 32 | signature
-
-
-def _spread(values: Values) -> Values:
-    """At most MOST_VALUES of them, evenly over the run."""
-    if len(values) <= MOST_VALUES:
-        return values
-    return values[np.linspace(0, len(values) - 1, MOST_VALUES).astype(np.int64)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,12 +18,13 @@ import pyarrow as pa
 
 from luxmeter.by_name import by_name
 from luxmeter.calls.formats import trace_format_of
-from luxmeter.calls.reader import Numbers
-from luxmeter.calls.records import RAISED
+from luxmeter.calls.groups import distinct_rows
+from luxmeter.calls.reader import Numbers, Recording
+from luxmeter.calls.records import OWN, RAISED
 from luxmeter.calls.result import TraceResult
 from luxmeter.calls.table import BY
-from luxmeter.calls.tree import CallTree
-from luxmeter.calls.window import Window, first_ns, in_window
+from luxmeter.calls.tree import CallTree, with_callers
+from luxmeter.calls.window import Window, in_window
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import MissingExtraError, TraceError, UsageError, suggestion
 
@@ -65,11 +68,11 @@ def write(
             temporary.write_text(page, encoding="utf-8")
         elif chosen == "perfetto":
             with open(temporary, "w", encoding="utf-8") as stream:
-                _write_perfetto(result, stream, first_ns(whole))
+                _write_perfetto(result, stream, whole.recording.first_ns)
         elif chosen == "collapsed":
             temporary.write_text("".join(f"{line}\n" for line in collapsed(result.tree())), encoding="utf-8")
         else:
-            _write_rows(arrow(result, what), temporary, chosen)
+            _write_rows(_tables(result, what, temporary.parent), temporary, chosen)
     return target
 
 
@@ -114,19 +117,58 @@ def arrow(trace: HasResult | TraceResult, what: str = "calls", *, window: Window
         return pa.Table.from_pylist(
             [asdict(row) for row in result.table(what)], schema=_ROW_SCHEMA
         ).rename_columns([what if name == "name" else name for name in _ROW_SCHEMA.names])
-    events = result.events()
-    words = [str(s) if s is not None else "" for s in result.recording.signatures]
+    return pa.concat_tables(_tables(result, what)).combine_chunks()
+
+
+def _tables(result: TraceResult, what: str, folder: Path | None = None) -> Iterator[pa.Table]:
+    """The rows of a file, chunk by chunk. `folder`: where a temporary file may lie."""
+    if what != "calls":
+        yield pa.Table.from_pylist(
+            [asdict(row) for row in result.table(what)], schema=_ROW_SCHEMA
+        ).rename_columns([what if name == "name" else name for name in _ROW_SCHEMA.names])
+        return
+    result.need_events("events()")
+    recording = result.recording
+    words = [str(s) if s is not None else "" for s in recording.signatures]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
     lookup = np.array([distinct[word] for word in words], dtype=np.int32)
-    text = pa.DictionaryArray.from_arrays(lookup[events["signature"].to_numpy()], pa.array(list(distinct)))
-    table = events.set_column(events.schema.get_field_index("signature"), "signature", text)
-    at = np.flatnonzero(result.recording.of_program())
-    # `parent` is a row number: it follows the rows that are left, -1 where the caller is not among them.
-    place = np.full(len(events) + 1, -1, dtype=np.int64)
-    place[at] = np.arange(len(at))
-    parent = place[events["parent"].to_numpy()[at]]
-    kept = table.take(pa.array(at)).drop_columns(["own"])
-    return kept.set_column(kept.schema.get_field_index("parent"), "parent", pa.array(parent))
+    with _parents_of(recording, folder) as parent:
+        for row, events in recording.chunks():
+            at = np.flatnonzero((events["flags"] & OWN) == 0)
+            chosen = {name: column[at] for name, column in events.items()}
+            table = result.table_of(chosen, parent[row + at])
+            text = pa.DictionaryArray.from_arrays(
+                lookup[chosen["signature"]], pa.array(list(distinct), pa.string())
+            )
+            table = table.set_column(table.schema.get_field_index("signature"), "signature", text)
+            yield table.drop_columns(["own"])
+
+
+@contextlib.contextmanager
+def _parents_of(recording: Recording, folder: Path | None) -> Iterator[Numbers]:
+    """Of each event the row of its caller among the program's events, -1 where that is not among them.
+
+    Callers come later, in other chunks: so all are found first, and lie in a file where they are many.
+    """
+    with contextlib.ExitStack() as stack:
+        if recording.is_held or folder is None:
+            found = np.empty(recording.n, np.int64)
+        else:
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            found = np.memmap(file, np.int64, "w+", shape=(recording.n,))
+        own: list[Numbers] = []
+        for row, events, parent, fresh in with_callers(recording, row=-1):
+            events["row"][:fresh] = row + np.arange(fresh)
+            own.append(row + np.flatnonzero(events["flags"][:fresh] & OWN))
+            above = parent[:fresh]
+            found[row : row + fresh] = np.where(above >= 0, events["row"][above], -1)
+        left_out = np.concatenate(own[::-1]) if own else np.empty(0, np.int64)
+        for start in range(0, len(found), _ROWS) if len(left_out) else ():
+            part = found[start : start + _ROWS]
+            place = np.searchsorted(left_out, part)
+            part[np.append(left_out, -1)[place] == part] = -1  # the recorder's own work calls nothing
+            part -= np.where(part >= 0, place, 0)
+        yield found
 
 
 _ROW_SCHEMA = pa.schema(
@@ -151,26 +193,33 @@ def frame(
     return found
 
 
-def _write_rows(table: pa.Table, path: Path, format: str) -> None:
+def _write_rows(tables: Iterator[pa.Table], path: Path, format: str) -> None:
     if format == "parquet":
         import pyarrow.parquet as pq
 
-        pq.write_table(table, path, compression="zstd")
+        first = next(tables)
+        with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+            for table in itertools.chain([first], tables):
+                writer.write_table(table)
         return
     with open(path, "w", encoding="utf-8", newline="") as stream:
         if format == "csv":
-            stream.write(csv_text([table.column_names]))
-            for batch in table.to_batches(max_chunksize=_ROWS):
-                stream.write(csv_text(zip(*map(_python_values, batch.columns), strict=True)))
+            for number, table in enumerate(tables):
+                if not number:
+                    stream.write(csv_text([table.column_names]))
+                for batch in table.to_batches(max_chunksize=_ROWS):
+                    stream.write(csv_text(zip(*map(_python_values, batch.columns), strict=True)))
             return
         stream.write("[")
         before = "\n"
-        for batch in table.to_batches(max_chunksize=_ROWS):
-            for row in zip(*map(_python_values, batch.columns), strict=True):
-                stream.write(
-                    before + json.dumps(dict(zip(table.column_names, row, strict=True)), ensure_ascii=False)
-                )
-                before = ",\n"
+        for table in tables:
+            for batch in table.to_batches(max_chunksize=_ROWS):
+                for row in zip(*map(_python_values, batch.columns), strict=True):
+                    stream.write(
+                        before
+                        + json.dumps(dict(zip(table.column_names, row, strict=True)), ensure_ascii=False)
+                    )
+                    before = ",\n"
         stream.write("\n]\n")
 
 
@@ -199,26 +248,28 @@ def _write_perfetto(result: TraceResult, stream: IO[str], zero_ns: int) -> None:
         ]
     stream.write(",\n".join(json.dumps(line, ensure_ascii=False) for line in lines))
     before = ",\n" if lines else ""
-    at = np.flatnonzero(recording.of_program())
-    events = {
-        name: recording.events[name][at]
-        for name in (*_KIND, "flags", "start_ns", "duration_ns", "own_ns", "depth")
-    }
-    # A caller before what it calls, also where both begin in one tick of the clock: readers nest by this order.
-    order = np.lexsort([events[name] for name in ("depth", "start_ns", "thread", "process")])
-    kinds, code = _kinds_of_events(events)
-    heads = [_head(result, *kind) for kind in kinds]
-    for first in range(0, len(order), _ROWS):
-        here = order[first : first + _ROWS]
-        starts = ((events["start_ns"][here] - zero_ns) / 1e3).tolist()
-        lengths = ((events["duration_ns"][here] + events["own_ns"][here]) / 1e3).tolist()
-        stream.write(before)
-        stream.write(
-            ",\n".join(
-                [f'{heads[k]}"ts":{ts},"dur":{dur}}}' for k, ts, dur in zip(code[here].tolist(), starts, lengths, strict=True)]
-            )
-        )  # fmt: skip
-        before = ",\n"
+    heads: dict[tuple[int, ...], str] = {}
+    # From the last chunk on: a caller ends after what it calls, and is to come before it.
+    for _, events in recording.chunks(backwards=True):
+        at = np.flatnonzero((events["flags"] & OWN) == 0)
+        at = at[np.lexsort([events[name][at] for name in ("depth", "start_ns", "thread", "process")])]
+        for first in range(0, len(at), _ROWS):
+            here = at[first : first + _ROWS]
+            part = {name: events[name][here] for name in (*_KIND, "flags")}
+            kinds, code = _kinds_of_events(part)
+            for kind in kinds:
+                if tuple(kind) not in heads:
+                    heads[tuple(kind)] = _head(result, *kind)
+            begin = [heads[tuple(kind)] for kind in kinds]
+            starts = ((events["start_ns"][here] - zero_ns) / 1e3).tolist()
+            lengths = ((events["duration_ns"][here] + events["own_ns"][here]) / 1e3).tolist()
+            stream.write(before)
+            stream.write(
+                ",\n".join(
+                    [f'{begin[k]}"ts":{ts},"dur":{dur}}}' for k, ts, dur in zip(code.tolist(), starts, lengths, strict=True)]
+                )
+            )  # fmt: skip
+            before = ",\n"
     stream.write("\n]}\n")
 
 
@@ -227,13 +278,10 @@ _KIND = ("callable", "signature", "section", "process", "thread", "site")
 
 def _kinds_of_events(events: dict[str, Numbers]) -> tuple[list[list[int]], Numbers]:
     """The distinct (callable, signature, section, process, thread, site, raised) and which of them each event is."""
-    raised = (events["flags"] & RAISED != 0).astype(np.int64)
-    columns = [events[name].astype(np.int64) for name in _KIND]
-    code = raised
-    for column in columns:  # one after the other: all numbers in one would not fit into 64 bits
-        code = np.unique(code * (int(column.max(initial=0)) + 1) + column, return_inverse=True)[1].ravel()
-    first = np.unique(code, return_index=True)[1]
-    return np.stack([c[first] for c in (*columns, raised)], axis=1).tolist(), code
+    found, code = distinct_rows(
+        [*(events[name] for name in _KIND), (events["flags"] & RAISED != 0).astype(np.int64)]
+    )
+    return found.tolist(), code
 
 
 def _head(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,15 @@ def distinct(codes: Numbers) -> tuple[Numbers, Numbers]:
     return np.flatnonzero(there), place[codes]
 
 
+def distinct_rows(columns: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
+    """The distinct rows of some columns of numbers from 0 on, in their order; and for each row which of them it is."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:  # one after the other: all numbers in one would not fit into 64 bits
+        code = distinct(code * (int(column.max(initial=0)) + 1) + column)[1]
+    first = firsts(code, int(code.max(initial=-1)) + 1)
+    return np.stack([column[first].astype(np.int64) for column in columns], axis=1), code
+
+
 def firsts(groups: Numbers, n: int) -> Numbers:
     """For each of `n` groups, all of which occur, the place of its first event."""
     found = np.zeros(n, dtype=np.int64)
@@ -34,3 +44,14 @@ def by_group(groups: Numbers, n: int) -> Numbers:
     """The places of the events, group by group, in each in their order."""
     small = groups.astype(np.uint16) if n <= 1 << 16 else groups  # small numbers are sorted by counting them
     return np.argsort(small, kind="stable")
+
+
+def sums_of(groups: Numbers, values: Numbers | None, size: int) -> Numbers:
+    """Of each group the sum of its values, or their number; exact, which sums of doubles are up to 2**53."""
+    if values is None:
+        return np.bincount(groups, minlength=size)
+    if len(values) and int(np.abs(values).max()) < (1 << 53) // len(values):
+        return np.bincount(groups, weights=values, minlength=size).astype(np.int64)
+    found = np.zeros(size, np.int64)
+    np.add.at(found, groups, values)
+    return found

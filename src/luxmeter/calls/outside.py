@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from luxmeter.calls.chunks import lanes_of
+from luxmeter.calls.groups import by_group, distinct
 from luxmeter.calls.kinds import DATA, kind_of
 from luxmeter.calls.records import OWN, SECTION
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span
@@ -182,127 +184,189 @@ class Outside:
 
 
 def find_outside(recording: Recording, *, most: int | None = None) -> Outside:
-    """The time of each thread that made a call (`most`: of the first ones alone)."""
-    events = recording.events
-    kinds = np.array([w.kind for w in recording.callables], dtype=np.uint8)
-    own = (events["flags"] & OWN) != 0
-    lane = events["process"].astype(np.int64) << 32 | events["thread"].astype(np.int64)
-    is_call = ~own & (kinds[events["callable"]] != SECTION)
-    lanes = [(code >> 32, code & 0xFFFFFFFF) for code in np.unique(lane[is_call]).tolist()]
-    lanes.sort(key=lambda pair: (_name(recording, *pair) != _MAIN, pair))
-    is_data = np.array([kind_of(w.name, w.path) == DATA for w in recording.callables], dtype=bool)
-    found = []
-    for process, thread in lanes[:most]:
-        here = lane == process << 32 | thread
-        found.append(_thread_time(recording, process, thread, here & is_call, here & own, is_data))
-    return Outside(found)
+    """The time of each thread that made a call (`most`: of the first ones alone).
+
+    Read from the end: calls come in the order of their ends, so no call was open between a call and the earliest start of
+    all that come after it, if that is later.
+    """
+    wanted = None if most != 1 else _main_lane(recording)
+    found: dict[tuple[int, int], _Lane] = {}
+    for _, events in recording.chunks(backwards=True, process=None if wanted is None else wanted[0]):
+        is_call = ((events["flags"] & OWN) == 0) & (recording.kinds[events["callable"]] != SECTION)
+        lane = lanes_of(events)
+        for code in np.unique(lane[is_call]).tolist():
+            pair = code >> 32, code & 0xFFFFFFFF
+            if wanted is None or pair == wanted:
+                at = np.flatnonzero(is_call & (lane == code))
+                found.setdefault(pair, _Lane(recording, *pair)).add(
+                    {name: events[name][at] for name in _NEEDED}
+                )
+    lanes = sorted(found, key=lambda pair: (_name(recording, *pair) != _MAIN, pair))
+    return Outside([found[pair].time() for pair in lanes[:most]])
+
+
+_NEEDED = ("start_ns", "duration_ns", "own_ns", "site", "callable", "section")
+
+
+def _main_lane(recording: Recording) -> tuple[int, int] | None:
+    """The first main thread with a call; None if there is none."""
+    for _, events in recording.chunks():
+        is_call = ((events["flags"] & OWN) == 0) & (recording.kinds[events["callable"]] != SECTION)
+        for code in np.unique(lanes_of(events)[is_call]).tolist():
+            pair = code >> 32, code & 0xFFFFFFFF
+            if _name(recording, *pair) == _MAIN:
+                return pair
+    return None
 
 
 def _name(recording: Recording, process: int, thread: int) -> str:
     return recording.processes[process].threads.get(thread, f"thread {thread}")
 
 
-def _thread_time(
-    recording: Recording, process: int, thread: int, calls: Numbers, own: Numbers, is_data: Numbers
-) -> ThreadTime:
-    events = recording.events
-    at = np.flatnonzero(calls)
-    at = at[np.argsort(events["start_ns"][at], kind="stable")]
-    start = events["start_ns"][at].astype(np.int64)
-    end = start + events["duration_ns"][at] + events["own_ns"][at]
-    until = np.maximum.accumulate(end)  # when the last of those that began before has ended
-    last = np.maximum.accumulate(np.where(end == until, np.arange(len(at)), 0))
-    first_ns, last_ns = int(start[0]), int(until[-1])
-    record = recording.processes[process]
-    name = _name(recording, process, thread)
-    if name == _MAIN and not recording.cut:
-        began = int(record.end.get("started_ns", first_ns))
-        first_ns = min(first_ns, began)
-        last_ns = max(last_ns, began + int(record.end.get("elapsed_ns", 0)))
-    # Stretches without a call: before the first, between two, after the last.
-    begin = np.concatenate([[first_ns], until])
-    finish = np.concatenate([start, [last_ns]])
-    gap = np.flatnonzero(finish > begin)
-    length = finish[gap] - begin[gap]
-    outermost = np.concatenate([[True], start[1:] >= until[:-1]])
-    data = outermost & is_data[events["callable"][at]]
-    overlap = _overlap(begin[gap], finish[gap])
-    works = np.flatnonzero(own)
-    described = overlap(events["start_ns"][works], events["start_ns"][works] + events["duration_ns"][works])
-    cost = record.end.get("cost", {})
-    a_call = max(0.0, cost.get("added_ns", 0.0) - cost.get("inside_ns", 0.0))
-    pauses = {kind: np.array([row[2:4] for row in record.end.get("pauses", ()) if row[:2] == [kind, thread]], np.int64)
-              for kind in ("gc", "compile", "import")}  # fmt: skip
-    paused = {
-        kind: overlap(rows[:, 0], rows[:, 0] + rows[:, 1]) if len(rows) else 0
-        for kind, rows in pauses.items()
-    }
-    several = len(recording.processes) > 1
-    whole = int(length.sum())
-    return ThreadTime(
-        f"{name} ({recording.process_names()[process]})" if several else name,
-        process,
-        thread,
-        last_ns - first_ns,
-        last_ns - first_ns - whole,
-        int((end - start)[data].sum()),
-        paused["gc"],
-        paused["compile"],
-        paused["import"],
-        min(whole, described + int(a_call * np.count_nonzero(outermost))),
-        _gaps(recording, at, last, gap, length),
-    )
+class _Lane:
+    """The calls of one thread, that come chunk by chunk from the last one on."""
+
+    def __init__(self, recording: Recording, process: int, thread: int) -> None:
+        self._recording, self._process, self._thread = recording, process, thread
+        self._record, self._name = recording.processes[process], _name(recording, process, thread)
+        self._is_data = np.array([kind_of(w.name, w.path) == DATA for w in recording.callables], dtype=bool)
+        self._ended_ns: int | None = None  # the end of the last call, or of the trace
+        self._starts = self._place = self._section = 0  # the earliest start until now, and where
+        self._gaps: dict[int, list[int]] = {}  # by place before, place after and section
+        self._nowhere = len(recording.sites) + len(
+            recording.callables
+        )  # places are sites, or calls where no line is known
+        self._outside_ns = self._data_ns = self._outermost = 0
+        pauses = self._record.end.get("pauses", ())
+        self._intervals = {
+            kind: np.array([row[2:4] for row in pauses if row[:2] == [kind, thread]], np.int64).reshape(-1, 2)
+            for kind in ("gc", "compile", "import")
+        } | {"work": recording.own_work.of_lane(process, thread)}
+        self._within = dict.fromkeys(self._intervals, 0)
+
+    def add(self, calls: dict[str, Numbers]) -> None:
+        """Calls that ended before all that came until now."""
+        sites, sections = len(self._recording.sites), len(self._recording.callables)
+        start = calls["start_ns"].astype(np.int64)
+        end = start + calls["duration_ns"] + calls["own_ns"]
+        place = np.where(calls["site"] > 0, calls["site"], calls["callable"].astype(np.int64) + sites)
+        section = calls["section"].astype(np.int64)
+        if self._ended_ns is None:  # behind the last call lies the end
+            self._ended_ns = self._last_ns(int(end[-1]))
+            self._starts, self._place, self._section = self._ended_ns, self._nowhere, 0
+        # Behind each call the earliest start of all after it, and whose that is: of several at one time the outermost.
+        later = np.append(start, self._starts)
+        earliest = np.minimum.accumulate(later[::-1])[::-1]
+        outermost = start < earliest[1:]
+        whose = np.append(np.where(outermost, np.arange(len(start)), len(start)), len(start))
+        whose = np.minimum.accumulate(whose[::-1])[::-1]
+        places, in_sections = np.append(place, self._place), np.append(section, self._section)
+        gap = np.flatnonzero(end < earliest[1:])
+        after = whose[gap + 1]
+        same = np.where(section[gap] == in_sections[after], section[gap], 0)
+        self._note(end[gap], earliest[gap + 1], place[gap], places[after], same, sections)
+        self._data_ns += int((end - start)[outermost & self._is_data[calls["callable"]]].sum())
+        self._outermost += int(np.count_nonzero(outermost))
+        self._starts, self._place = int(earliest[0]), int(places[whose[0]])
+        self._section = int(in_sections[whose[0]])
+
+    def _last_ns(self, ended: int) -> int:
+        if self._name != _MAIN or self._recording.cut:
+            return ended
+        end = self._record.end
+        return max(ended, int(end.get("started_ns", 0)) + int(end.get("elapsed_ns", 0))) if end else ended
+
+    def _note(
+        self,
+        begin: Numbers,
+        finish: Numbers,
+        after: Numbers,
+        before: Numbers,
+        section: Numbers,
+        sections: int,
+    ) -> None:
+        """Stretches without a call, in their order."""
+        if not len(begin):
+            return
+        length = finish - begin
+        self._outside_ns += int(length.sum())
+        for kind, intervals in self._intervals.items():
+            self._within[kind] += _overlap(begin, finish, intervals)
+        keys, which = distinct((after * (self._nowhere + 1) + before) * sections + section)
+        order = by_group(which, len(keys))
+        n = np.bincount(which)
+        first = np.cumsum(n) - n
+        sums, most = np.add.reduceat(length[order], first), np.maximum.reduceat(length[order], first)
+        for key, count, ns, longest in zip(
+            keys.tolist(), n.tolist(), sums.tolist(), most.tolist(), strict=True
+        ):
+            known = self._gaps.setdefault(key, [0, 0, 0])
+            known[0] += count
+            known[1] += ns
+            known[2] = max(known[2], longest)
+
+    def time(self) -> ThreadTime:
+        """Of all calls."""
+        assert self._ended_ns is not None
+        first_ns = self._starts
+        if self._name == _MAIN and not self._recording.cut:
+            first_ns = min(first_ns, int(self._record.end.get("started_ns", first_ns)))
+        if first_ns < self._starts:
+            begin, finish, after, before, section = (
+                np.array([value]) for value in (first_ns, self._starts, self._nowhere, self._place, 0)
+            )
+            self._note(begin, finish, after, before, section, len(self._recording.callables))
+        cost = self._record.end.get("cost", {})
+        a_call = max(0.0, cost.get("added_ns", 0.0) - cost.get("inside_ns", 0.0))
+        several = len(self._recording.processes) > 1
+        wall_ns = self._ended_ns - first_ns
+        return ThreadTime(
+            f"{self._name} ({self._recording.process_names()[self._process]})" if several else self._name,
+            self._process,
+            self._thread,
+            wall_ns,
+            wall_ns - self._outside_ns,
+            self._data_ns,
+            self._within["gc"],
+            self._within["compile"],
+            self._within["import"],
+            min(self._outside_ns, self._within["work"] + int(a_call * self._outermost)),
+            self._named_gaps(),
+        )
+
+    def _named_gaps(self) -> tuple[Gap, ...]:
+        recording, sites, sections = (
+            self._recording,
+            len(self._recording.sites),
+            len(self._recording.callables),
+        )
+        lines, names = recording.lines, [w.shown for w in recording.callables]
+
+        def called(place: int, none: str) -> str:
+            if place == self._nowhere:
+                return none
+            return lines[place] if place < sites else names[place - sites]
+
+        together: dict[tuple[str, str, str], list[int]] = {}
+        for code, (count, ns, most) in self._gaps.items():
+            places, s = divmod(code, sections)
+            a, b = divmod(places, self._nowhere + 1)
+            key = called(a, BEGIN), called(b, END), recording.callables[s].name if s else ""
+            known = together.setdefault(key, [0, 0, 0])
+            known[0] += count
+            known[1] += ns
+            known[2] = max(known[2], most)
+        made = [Gap(*key, *numbers) for key, numbers in together.items()]
+        return tuple(sorted(made, key=lambda g: (-g.total_ns, g.after, g.before)))
 
 
-def _overlap(begin: Numbers, finish: Numbers) -> Any:
-    """Of stretches (their starts and ends): how much of them lies in the gaps, in all."""
-    if not len(begin):
-        return lambda start, end: 0
+def _overlap(begin: Numbers, finish: Numbers, intervals: Numbers) -> int:
+    """How much of some intervals (start, duration) lies in the gaps, in all."""
+    start, end = intervals[:, 0], intervals[:, 0] + intervals[:, 1]
+    near = (end > begin[0]) & (start < finish[-1])
+    if not near.any():
+        return 0
     edges = np.stack([begin, finish], axis=1).ravel()
     within = np.stack([np.zeros(len(begin), np.int64), finish - begin], axis=1).ravel().cumsum()
-    zero = edges[0]
-
-    def overlap(start: Numbers, end: Numbers) -> int:
-        first, last = (np.interp(t - zero, edges - zero, within) for t in (start, end))
-        return int((last - first).sum())
-
-    return overlap
-
-
-def _gaps(recording: Recording, at: Numbers, last: Numbers, gap: Numbers, length: Numbers) -> tuple[Gap, ...]:
-    events = recording.events
-    lines, names = recording.lines, [w.shown for w in recording.callables]
-    site = np.concatenate([events["site"][at], [0]]).astype(np.int64)
-    call = np.concatenate([events["callable"][at], [0]]).astype(np.int64)
-    section = np.concatenate([events["section"][at], [0]]).astype(np.int64)
-    n = len(at)
-    before = gap  # the call after the gap; n: none
-    after = np.where(gap > 0, last[np.maximum(gap - 1, 0)], n)  # the call before it
-    same = np.where(section[before] == section[after], section[before], 0)
-    # A place is a line, or the call's name where no line is known.
-    place = np.where(site > 0, site, -call)
-    place[n] = np.iinfo(np.int64).min  # no call at all
-    keys = np.stack([place[after], place[before], same])
-    groups, which, counted = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
-    which = which.ravel()
-    total = np.zeros(len(counted), np.int64)
-    np.add.at(total, which, length)
-    longest = np.zeros(len(counted), np.int64)
-    np.maximum.at(longest, which, length)
-
-    def called(code: int, none: str) -> str:
-        if code == np.iinfo(np.int64).min:
-            return none
-        return lines[code] if code > 0 else names[-code]
-
-    together: dict[tuple[str, str, str], list[int]] = {}
-    for (a, b, s), count, ns, most in zip(
-        groups.T.tolist(), counted.tolist(), total.tolist(), longest.tolist(), strict=True
-    ):
-        key = called(a, BEGIN), called(b, END), recording.callables[s].name if s else ""
-        known = together.setdefault(key, [0, 0, 0])
-        known[0] += count
-        known[1] += ns
-        known[2] = max(known[2], most)
-    made = [Gap(*key, *numbers) for key, numbers in together.items()]
-    return tuple(sorted(made, key=lambda g: (-g.total_ns, g.after, g.before)))
+    first, last = (np.interp(t[near] - edges[0], edges - edges[0], within) for t in (start, end))
+    return int((last - first).sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from luxmeter.calls import packed
 from luxmeter.calls.checked import check_end
+from luxmeter.calls.chunks import AT_ONCE, OWN_WORK, Columns, Events, OwnWork, Part, chunks_of
 from luxmeter.calls.describe import OWN_NAME, read_lines
+from luxmeter.calls.groups import distinct_rows, sums_of
 from luxmeter.calls.records import (
     EVENT_DTYPE,
     EVENT_SCHEMA,
@@ -27,6 +29,7 @@ from luxmeter.calls.records import (
     ProcessRecord,
     SignatureNames,
     SiteNames,
+    numbers_of,
 )
 from luxmeter.calls.sites import short_names
 from luxmeter.errors import LuxmeterError, TraceError
@@ -62,9 +65,11 @@ class Recording:
 
     `process` is added to the columns, and `own_ns`: how much of an event's time by the clock was the recorder's own
     work, which `duration_ns` and `child_ns` are without. An event ends at start + duration + own.
+    Up to one and a half million events are held; more are read chunk by chunk (`chunks`), and all at once where `events` is
+    asked for a column.
     """
 
-    events: dict[str, Numbers]
+    events: Mapping[str, Numbers]
     totals: tuple[TotalsRow, ...]
     callables: tuple[CallableNames, ...]
     signatures: tuple[SignatureNames | None, ...]
@@ -81,15 +86,69 @@ class Recording:
     @property
     def n(self) -> int:
         """Number of events."""
-        return len(self.events["callable"])
+        return self.events.n if isinstance(self.events, Events) else len(self.events["callable"])
 
     @property
+    def is_held(self) -> bool:
+        """Whether its events are in memory."""
+        return not isinstance(self.events, Events)
+
+    def chunks(
+        self,
+        *,
+        backwards: bool = False,
+        between: tuple[float, float] | None = None,
+        process: int | None = None,
+    ) -> Iterator[tuple[int, Columns]]:
+        """Consecutive events with the number of the first, from the first to the last or `backwards`; of the chunks with an
+        event that began `between` two moments, or is of a process, alone. Events of a thread are in the order of their ends.
+        """
+        return chunks_of(self.events, backwards=backwards, between=between, process=process)
+
+    def together(
+        self, names: Sequence[str], flags: int, *, without: int = 0
+    ) -> dict[tuple[int, ...], tuple[int, int]]:
+        """The events that have the same numbers in some columns and the same of some flags: how many, and their time.
+
+        Those with a flag of `without` are left out.
+        """
+        found: dict[tuple[int, ...], tuple[int, int]] = {}
+        for _, events in self.chunks():
+            at = np.flatnonzero((events["flags"] & without) == 0)
+            rows, which = distinct_rows([*(events[name][at] for name in names), events["flags"][at] & flags])
+            n = np.bincount(which, minlength=len(rows)).tolist()
+            times = sums_of(which, events["duration_ns"][at], len(rows)).tolist()
+            for key, count, ns in zip(map(tuple, rows.tolist()), n, times, strict=True):
+                known = found.get(key, (0, 0))
+                found[key] = known[0] + count, known[1] + ns
+        return dict(sorted(found.items()))
+
+    @property
+    def own_work(self) -> OwnWork:
+        """When the recorder worked for itself."""
+        return self.events.work if isinstance(self.events, Events) else OwnWork.of_all(self.events)
+
+    @cached_property
     def calls(self) -> int:
         """Number of calls of the program: what every table counts. A section is no call."""
-        kinds = np.array([words.kind for words in self.callables])
+        is_call = self.kinds != SECTION
         if self.totals:
-            return sum(t.n for t in self.totals if not t.flags & OWN and kinds[t.callable] != SECTION)
-        return int(np.count_nonzero(self.of_program() & (kinds[self.events["callable"]] != SECTION)))
+            return sum(t.n for t in self.totals if not t.flags & OWN and is_call[t.callable])
+        return sum(
+            int(np.count_nonzero(is_call[chunk["callable"]] & ((chunk["flags"] & OWN) == 0)))
+            for _, chunk in self.chunks()
+        )
+
+    @cached_property
+    def kinds(self) -> Numbers:
+        """The kind of each callable."""
+        return np.array([words.kind for words in self.callables], dtype=np.uint8)
+
+    @cached_property
+    def first_ns(self) -> int:
+        """When the first call began: what seconds of a trace are counted from."""
+        found = (chunk["start_ns"][(chunk["flags"] & OWN) == 0] for _, chunk in self.chunks())
+        return min((int(start.min()) for start in found if len(start)), default=0)
 
     @property
     def ranks(self) -> list[int]:
@@ -101,9 +160,13 @@ class Recording:
         its = [i for i, process in enumerate(self.processes) if process.rank == rank]
         place = np.full(len(self.processes), -1, dtype=np.int64)
         place[its] = np.arange(len(its))
-        keep = place[self.events["process"]] >= 0
-        events = {name: column[keep] for name, column in self.events.items()}
-        events["process"] = place[events["process"]].astype(self.events["process"].dtype)
+        events: Mapping[str, Numbers]
+        if isinstance(self.events, Events):
+            events = self.events.of_processes(place)
+        else:
+            keep = place[self.events["process"]] >= 0
+            kept = {name: column[keep] for name, column in self.events.items()}
+            events = kept | {"process": place[kept["process"]].astype(self.events["process"].dtype)}
         totals = [replace(t, process=int(place[t.process])) for t in self.totals if place[t.process] >= 0]
         return replace(
             self, events=events, totals=tuple(totals), processes=tuple(self.processes[i] for i in its)
@@ -205,6 +268,35 @@ def _rank_and_pid(process: Path) -> tuple[int, int]:
     return int(rank), int(pid.partition(".")[0])
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """Reads one part of a process's events, with common ids. `rows`: as many as there were at first, while it grows."""
+
+    place: Path
+    process: int
+    callables: Numbers
+    signatures: Numbers
+    sites: Numbers
+    rows: int | None = None
+
+    def __call__(self) -> Columns:
+        part = events_of_part(self.place)
+        if part is None:
+            return {name: np.empty(0, EVENT_DTYPE[name]) for name in EVENT_SCHEMA.names} | {
+                "process": np.empty(0, np.uint32)
+            }
+        part = part.slice(0, self.rows)
+        (batch,) = part.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=part.schema)]
+        columns = {name: numbers_of(batch.column(name)) for name in batch.schema.names}
+        for name in ("callable", "section", "module"):
+            columns[name] = _map(self.callables, columns[name])
+        columns["signature"] = _map(self.signatures, columns["signature"])
+        written = columns.get("site")  # not in format 1
+        columns["site"] = np.zeros(part.num_rows, np.uint32) if written is None else _map(self.sites, written)
+        columns["process"] = np.full(part.num_rows, self.process, dtype=np.uint32)
+        return columns
+
+
 class _Merger:
     def __init__(self) -> None:
         self._callables: dict[CallableNames, int] = {CallableNames(OWN_NAME): 0}
@@ -212,7 +304,11 @@ class _Merger:
         self._signature_ids: dict[Any, int] = {}
         self._processes: list[ProcessRecord] = []
         self._sites: dict[SiteNames | None, int] = {None: 0}
-        self._events: list[dict[str, Numbers]] = []
+        self._parts: list[Part] = []
+        self._held: list[Columns] | None = []  # None: they are too many
+        self._work: list[Columns] = []
+        self._rows = self._calls = 0
+        self._first_ns: int | None = None
         self._totals: list[TotalsRow] = []
 
     def add(self, process: Path, running: dict[str, Any] | None) -> None:
@@ -224,15 +320,13 @@ class _Merger:
             {old: self._signature(words, callables) for old, words in record.signatures.items()}
         )
         sites = _lookup({old: self._sites.setdefault(w, len(self._sites)) for old, w in record.sites.items()})
-        for part in _parts(process):
-            columns = {name: part.column(name).to_numpy() for name in part.column_names}
-            for name in ("callable", "section", "module"):
-                columns[name] = _map(callables, columns[name])
-            columns["signature"] = _map(signatures, columns["signature"])
-            written = columns.get("site")  # not in format 1
-            columns["site"] = np.zeros(part.num_rows, np.uint32) if written is None else _map(sites, written)
-            columns["process"] = np.full(part.num_rows, number, dtype=np.uint32)
-            self._events.append(columns)
+        for place in parts_of(process):
+            read = _Reading(place, number, callables, signatures, sites)
+            columns = read()
+            rows, start = len(columns["flags"]), columns["start_ns"]
+            if rows:
+                part = Part(replace(read, rows=rows), number, rows, int(start.min()), int(start.max()))
+                self._add(part, columns)
         for row in record.end.get("totals", ()):
             ids = [_map(callables, np.array([row[i]]))[0] for i in (0, 2)]
             signature = _map(signatures, np.array([row[1]]))[0]
@@ -244,21 +338,51 @@ class _Merger:
                           high, histogram, site)
             )  # fmt: skip
 
+    def _add(self, part: Part, columns: Columns) -> None:
+        mine = (columns["flags"] & OWN) == 0
+        work = np.flatnonzero(~mine)
+        self._parts.append(part)
+        self._work.append({name: columns[name][work] for name in OWN_WORK})
+        starts = columns["start_ns"][mine]
+        if len(starts):
+            first = int(starts.min())
+            self._first_ns = first if self._first_ns is None else min(first, self._first_ns)
+        is_call = np.array([words.kind != SECTION for words in self._callables])
+        self._calls += int(np.count_nonzero(is_call[columns["callable"]] & mine))
+        self._rows += part.rows
+        if self._rows > AT_ONCE:
+            self._held = None
+        elif self._held is not None:
+            self._held.append(columns)
+
     def done(self) -> Recording:
-        columns = {}
-        for name in (*EVENT_SCHEMA.names, "process"):
-            kind = EVENT_DTYPE[name] if name in EVENT_SCHEMA.names else np.dtype("<u4")
-            parts = [part[name] for part in self._events]
-            columns[name] = np.concatenate(parts) if parts else np.empty(0, kind)
-        set_own_work_apart(columns)
-        return Recording(
-            columns,
+        names = (*EVENT_SCHEMA.names, "process")
+        work = OwnWork.of(
+            {name: np.concatenate([found[name] for found in self._work]) if self._work else np.empty(0, np.int64)
+             for name in OWN_WORK}
+        )  # fmt: skip
+        events: Mapping[str, Numbers]
+        if self._held is None:
+            events = Events(self._parts, work, (*names, "own_ns"))
+        else:
+            columns = {}
+            for name in names:
+                kind = EVENT_DTYPE[name] if name in EVENT_SCHEMA.names else np.dtype("<u4")
+                parts = [part[name] for part in self._held]
+                columns[name] = np.concatenate(parts) if parts else np.empty(0, kind)
+            work.take_off(columns)
+            events = columns
+        made = Recording(
+            events,
             tuple(self._totals),
             tuple(self._callables),
             tuple(self._signatures),
             tuple(self._processes),
             tuple(self._sites),
         )
+        if not self._totals:  # what is known already
+            made.__dict__.update(calls=self._calls, first_ns=self._first_ns or 0)
+        return made
 
     def _callable(self, words: CallableNames) -> int:
         return self._callables.setdefault(words, len(self._callables))
@@ -303,12 +427,16 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
     return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end, sites)
 
 
-def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:
-    for part in sorted({path.with_suffix("") for path in (process / "events").glob("[0-9]*")}):
-        table = _read_part(part, columns)
-        if table is not None:
-            known = [EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names]
-            yield table.select([field.name for field in known]).cast(pa.schema(known))
+def events_of_part(part: Path, columns: list[str] | None = None) -> pa.Table | None:
+    """One part of a process's events, of one thread in the order of their ends."""
+    table = _read_part(part, columns)
+    if table is None:
+        return None
+    schema = pa.schema(
+        [EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names]
+    )
+    found = table.select(schema.names)
+    return found if found.schema.equals(schema) else found.cast(schema)
 
 
 def _read_part(part: Path, columns: list[str] | None) -> pa.Table | None:
@@ -322,21 +450,19 @@ def _read_part(part: Path, columns: list[str] | None) -> pa.Table | None:
     return table.select(columns) if table is not None and columns is not None else table
 
 
-def set_own_work_apart(columns: dict[str, Numbers]) -> None:
+def parts_of(process: Path) -> list[Path]:
+    """The parts of a process's events, in their order."""
+    return sorted({path.with_suffix("") for path in (process / "events").glob("[0-9]*")})
+
+
+def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table]:
+    found = (events_of_part(part, columns) for part in parts_of(process))
+    return (table for table in found if table is not None)
+
+
+def set_own_work_apart(columns: Columns) -> None:
     """Take the recorder's own work, which has events of its own, off the events around it."""
-    start, duration = columns["start_ns"], columns["duration_ns"]
-    own = columns["own_ns"] = np.zeros(len(start), dtype=np.int64)
-    works = (columns["flags"] & OWN) != 0
-    lane = columns["process"].astype(np.int64) << 32 | columns["thread"].astype(np.int64)
-    for number in np.unique(lane[works]):
-        here = np.flatnonzero((lane == number) & ~works)
-        work = np.flatnonzero((lane == number) & works)  # one after the other: they do not overlap
-        work = work[np.argsort(start[work], kind="stable")]
-        until = np.concatenate([[0], np.cumsum(duration[work])])
-        first, last = (np.searchsorted(start[work], at) for at in (start[here], start[here] + duration[here]))
-        own[here] = until[last] - until[first]
-    columns["duration_ns"] = duration - own
-    columns["child_ns"] = columns["child_ns"] - own
+    OwnWork.of_all(columns).take_off(columns)
 
 
 def _lookup(known: dict[int, int]) -> Numbers:
@@ -348,8 +474,9 @@ def _lookup(known: dict[int, int]) -> Numbers:
 
 def _map(table: Numbers, ids: Numbers) -> Numbers:
     """Old ids to new ones; an id nobody explained (killed before it was told) becomes 0."""
-    safe = np.where(ids < len(table), ids, 0)
-    found: Numbers = table[safe]
+    if len(ids) and ids.max() >= len(table):
+        ids = np.where(ids < len(table), ids, 0)
+    found: Numbers = table[ids]
     return found
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from luxmeter.operators import Operators
 
 
+Made = TypeVar("Made")
 _WITH_OUTSIDE = ("api", "signature", "line", "function")  # tables of all calls by what was called, or where
 
 
@@ -81,10 +83,27 @@ class TraceResult:
                 f"The trace in {self.folder} has no rank {rank}.",
                 f"It has: {has}.",
             )
+        return self.with_recording(self.recording.of_rank(rank))
+
+    def with_recording(self, recording: Recording) -> TraceResult:
+        """The same trace, of which no more than that is known."""
         made = copy.copy(self)
-        made.__dict__["recording"] = self.recording.of_rank(rank)
-        made.__dict__.pop("main outside", None)
+        made.__dict__.pop("_made", None)
+        made.__dict__["recording"] = recording
         return made
+
+    @cached_property
+    def _made(self) -> dict[Any, Any]:
+        return {}
+
+    def _once(self, key: Any, make: Callable[[], Made]) -> Made:
+        """What is made of many calls, made once: each time they would be read anew."""
+        if self.recording.is_held:
+            return make()
+        if key not in self._made:
+            self._made[key] = make()
+        found: Made = self._made[key]
+        return found
 
     def table(
         self,
@@ -103,37 +122,41 @@ class TraceResult:
         """
         if rank is not None:
             return self.of_rank(rank).table(by, warmup=warmup, inside=inside, subtract_cost=subtract_cost)
-        taken = self._own_cost() if subtract_cost and not self.recording.totals else None
-        return make_table(
-            self.recording,
-            by,
-            warmup=warmup,
-            inside=inside,
-            subtract=taken,
-            notes=[] if by != "api" else self.notes(),
-            outside=None if self.recording.totals or by not in _WITH_OUTSIDE else self._main_outside,
+        subtract_cost = subtract_cost and not self.recording.totals
+        return self._once(
+            ("table", by, warmup, inside, subtract_cost),
+            lambda: make_table(
+                self.recording,
+                by,
+                warmup=warmup,
+                inside=inside,
+                subtract=self._own_cost() if subtract_cost else None,
+                notes=[] if by != "api" else self.notes(),
+                outside=None if self.recording.totals or by not in _WITH_OUTSIDE else self._main_outside,
+            ),
         )
 
     def outside(self) -> Outside:
         """How long no call was open, on each thread, and where that time went."""
-        self._need_events("outside()")
-        return find_outside(self.recording)
+        self.need_events("outside()")
+        return self._once("outside", lambda: find_outside(self.recording))
 
     def steps(self, by: str | None = None) -> Steps:
         """The training steps and how their time splits: by `t.step()` if it was called, or else by the optimizer's step; or the sections of a name."""
-        self._need_events("steps()")
+        self.need_events("steps()")
         options = (read_json(self.folder / "trace.json") or {}).get("options", {})
-        return find_steps(self.recording, by=by, sampled=options.get("sample", 1) > 1)
+        sampled = options.get("sample", 1) > 1
+        return self._once(("steps", by), lambda: find_steps(self.recording, by=by, sampled=sampled))
 
     def split(self, *, step: bool = True) -> Split | None:
         """How the training step of median length splits into kinds of work, or the whole trace if there is none, or `step` is false."""
         chosen = self.steps().median if step and not self.recording.totals else None
-        return split_of(self.recording, chosen)
+        return self._once(("split", step), lambda: split_of(self.recording, chosen))
 
     def _main_outside(self) -> ThreadTime | None:
-        if "main outside" not in self.__dict__:
-            self.__dict__["main outside"] = find_outside(self.recording, most=1).main
-        found: ThreadTime | None = self.__dict__["main outside"]
+        if "main outside" not in self._made:
+            self._made["main outside"] = find_outside(self.recording, most=1).main
+        found: ThreadTime | None = self._made["main outside"]
         return found
 
     def source(self, *, rank: int | None = None) -> AnnotatedSource:
@@ -147,20 +170,31 @@ class TraceResult:
 
     def tree(self, *, rank: int | None = None) -> CallTree:
         """Who called what: totals for each path of calls; of all ranks, or of one."""
-        self._need_events("tree()")
-        return make_tree(self.recording if rank is None else self.of_rank(rank).recording)
+        self.need_events("tree()")
+        return (
+            self._once("tree", lambda: make_tree(self.recording))
+            if rank is None
+            else self.of_rank(rank).tree()
+        )
 
     def stragglers(self) -> Stragglers:
         """Which rank made the others wait, and in which collective: for traces of several ranks."""
-        self._need_events("stragglers()")
+        self.need_events("stragglers()")
         return find_stragglers(self.recording)
 
     def events(self) -> pa.Table:
-        """Every call, one row each, in order of completion for each thread; `parent` is the row of the caller."""
-        self._need_events("events()")
-        rec = self.recording
-        e, words, processes = rec.events, rec.callables, rec.processes
-        flags = e["flags"]
+        """Every call, one row each, in order of completion for each thread; `parent` is the row of the caller.
+
+        All of them are held at once, in some 260 bytes a call; `export.write` writes a file of any number of calls.
+        """
+        self.need_events("events()")
+        e = self.recording.events
+        return self.table_of(e, parents(e))
+
+    def table_of(self, events: Mapping[str, Numbers], parent: Numbers) -> pa.Table:
+        """Some of its events, as `events` has all."""
+        rec, e = self.recording, events
+        words, processes, flags = rec.callables, rec.processes, e["flags"]
         pick = _texts
         pids = np.array([p.pid for p in processes], dtype=np.int64)
         rank = np.array([p.rank for p in processes], dtype=np.int32)
@@ -181,7 +215,7 @@ class TraceResult:
             "dispatch_ns": e["duration_ns"] - e["wait_ns"],
             "own_ns": e["own_ns"],
             "depth": e["depth"],
-            "parent": parents(e),
+            "parent": parent,
             "thread": e["thread"],
             "pid": pids[e["process"]] if len(pids) else np.empty(0, np.int64),
             "rank": rank[e["process"]] if len(rank) else np.empty(0, np.int32),
@@ -334,7 +368,8 @@ class TraceResult:
         a, w = added[events["process"]], within[events["process"]]
         return np.stack([w + below * a, w + children * np.maximum(a - w, 0)]).astype(np.int64)
 
-    def _need_events(self, what: str) -> None:
+    def need_events(self, what: str) -> None:
+        """Refuse what a trace of totals cannot tell."""
         if self.recording.totals:
             raise TraceError(
                 "totals-only",

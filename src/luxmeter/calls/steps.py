@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from luxmeter.calls.chunks import lanes_of
+from luxmeter.calls.groups import distinct, sums_of
 from luxmeter.calls.kinds import (
     BACKWARD,
     COMMUNICATION,
@@ -27,7 +30,7 @@ from luxmeter.calls.kinds import (
     kind_of,
 )
 from luxmeter.calls.records import INSIDE, OWN, SECTION, SPANNED, STEP
-from luxmeter.calls.tree import parents
+from luxmeter.calls.tree import with_callers
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span, sparkline
 from luxmeter.verdict import Comparison, compare
@@ -47,6 +50,7 @@ _KINDS_OF = {
 }
 OPTIMIZERS, CALLED = "the optimizer's step", "t.step()"  # what may end a step, besides a section
 _FEWEST_FOR_DRIFT = 20
+_MOST_FOR_DRIFT = 2000  # of a quarter: the test looks at all pairs
 _SHOWN = 5
 
 
@@ -115,12 +119,35 @@ class Step:
         }
 
 
+class _Many(Sequence[Step]):
+    """Steps as columns: there may be millions, of which few are looked at."""
+
+    def __init__(
+        self, number: Numbers, begin: Numbers, end: Numbers, process: int, calls: Numbers, kinds: Numbers
+    ) -> None:
+        self._columns, self._process = (number, begin, end, calls), process
+        self.total_ns, self.kinds_ns = end - begin, kinds
+
+    def __len__(self) -> int:
+        return len(self.total_ns)
+
+    @overload
+    def __getitem__(self, at: int) -> Step: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Step]: ...
+    def __getitem__(self, at: int | slice) -> Step | Sequence[Step]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        number, begin, end, calls = (int(column[at]) for column in self._columns)
+        return Step(number, begin, end, self._process, calls, tuple(self.kinds_ns[at].tolist()))
+
+
 class Steps:
     """The steps of a trace in their order; iterable, with a length, `steps[3]`."""
 
     def __init__(self, steps: Sequence[Step], *, by: str, zero_ns: int = 0) -> None:
         """`by`: what ends a step; `zero_ns`: when the first call began."""
-        self._steps = tuple(steps)
+        self._steps = steps if isinstance(steps, _Many) else tuple(steps)
         self.by = by
         self._zero_ns = zero_ns
 
@@ -133,14 +160,20 @@ class Steps:
     def __getitem__(self, at: int) -> Step:
         return self._steps[at]
 
+    @cached_property
+    def _times(self) -> Numbers:
+        if isinstance(self._steps, _Many):
+            return self._steps.total_ns
+        return np.array([step.total_ns for step in self._steps], dtype=np.int64)
+
     @property
     def median(self) -> Step | None:
         """The step of median length; None without one."""
-        return sorted(self._steps, key=lambda s: s.total_ns)[len(self) // 2] if self._steps else None
+        return self._steps[int(np.argsort(self._times, kind="stable")[len(self) // 2])] if len(self) else None
 
     def slowest(self, n: int = _SHOWN) -> list[Step]:
         """The longest first."""
-        return sorted(self._steps, key=lambda s: -s.total_ns)[:n]
+        return [self._steps[at] for at in np.argsort(-self._times, kind="stable")[:n].tolist()]
 
     @property
     def drift(self) -> Comparison | None:
@@ -148,8 +181,10 @@ class Steps:
         if len(self) < _FEWEST_FOR_DRIFT:
             return None
         quarter = len(self) // 4
-        times = [step.total_ns for step in self]
-        return compare(times[:quarter], times[-quarter:], noise=0.0, smallest=0.02)
+        first, last = (
+            evenly(part, _MOST_FOR_DRIFT) for part in (self._times[:quarter], self._times[-quarter:])
+        )
+        return compare(first, last, noise=0.0, smallest=0.02)
 
     def table(self, steps: Sequence[Step] | None = None) -> Table:
         """A line for each step."""
@@ -171,9 +206,9 @@ class Steps:
 
     def lines(self) -> list[str]:
         """In words: how many there are, how long, what one is made of, whether they got slower."""
-        if not self._steps:
+        if not len(self):
             return [f"no step was found by {self.by}"]
-        times = np.array([step.total_ns for step in self])
+        times = self._times
         low, middle, high = (float(np.quantile(times, q)) for q in (0.05, 0.5, 0.95))
         worst = self.slowest(1)[0]
         said = [
@@ -185,12 +220,16 @@ class Steps:
         if drift is not None:
             words = {"higher": "slower", "lower": "faster", "same": "the same", "unclear": "no clear change"}
             said.append(f"the last quarter against the first: {words[drift.call]} ({drift.why})")
-            said.append(f"over the run: {sparkline(times.tolist())}")
+            said.append(f"over the run: {sparkline(_averaged(times))}")
         return said
 
     def _split(self) -> str:
-        whole = sum(s.total_ns for s in self) or 1
-        shares = {part: sum(s.part_ns(part) for s in self) / whole for part in PARTS}
+        if isinstance(self._steps, _Many):
+            kinds = self._steps.kinds_ns.sum(axis=0)
+        else:
+            kinds = np.sum([step.kinds_ns for step in self._steps], axis=0)
+        whole = int(self._times.sum()) or 1
+        shares = {part: int(kinds[list(_KINDS_OF[part])].sum()) / whole for part in PARTS}
         return ", ".join(f"{part} {share:.1%}" for part, share in shares.items() if share > 0)
 
     def text(self, *, top: int = _SHOWN, width: int | None = None) -> str:
@@ -217,46 +256,43 @@ def find_steps(recording: Recording, *, by: str | None = None, sampled: bool = F
 
     `sampled`: only some steps were recorded, so that one begins with its first call.
     """
-    events = recording.events
-    mine = recording.of_program()
-    zero = int(events["start_ns"][mine].min()) if mine.any() else 0
-    at, said = _ends(recording, by)
-    if not len(at):
+    zero = recording.first_ns
+    at, lanes, said = _ends(recording, by)
+    if not len(at["end"]):
         return Steps((), by=said, zero_ns=zero)
-    process = int(np.bincount(events["process"][at]).argmax())
-    at = at[events["process"][at] == process]
-    end = events["start_ns"][at] + events["duration_ns"][at] + events["own_ns"][at]
-    lane = _busiest_lane(events, mine & (events["process"] == process))
-    here = {name: column[lane] for name, column in events.items()}
-    starts_of_calls = np.sort(here["start_ns"])
+    process = int(np.bincount(at["process"]).argmax())
+    at = {name: column[at["process"] == process] for name, column in at.items()}
+    thread = _busiest_lane(lanes, process)[1]
+    begin, end = at["start_ns"], at["end"]
     if by is not None:
-        begin = events["start_ns"][at]
         order = np.argsort(begin, kind="stable")
         begin, end, first = begin[order], end[order], 1
     else:
         end, first = np.unique(end), 2
         begin, end = end[:-1], end[1:]
         if sampled and len(begin):
-            next_call = np.minimum(np.searchsorted(starts_of_calls, begin), len(starts_of_calls) - 1)
-            begin = np.minimum(starts_of_calls[next_call], end)
-    sums, calls = _split(recording, here, begin, end)
-    steps = [
-        Step(number, int(b), int(e), process, int(n), tuple(int(x) for x in parts))
-        for number, (b, e, n, parts) in enumerate(zip(begin, end, calls, sums, strict=True), first)
-        if e > b
-    ]
-    if sampled:
-        steps = [step for step in steps if step.calls]
+            begin = np.minimum(_next_calls(recording, process, thread, begin), end)
+    sums, calls = _split(recording, process, thread, begin, end)
+    keep = np.flatnonzero((end > begin) & ((calls > 0) | (not sampled)))
+    steps = _Many(first + keep, begin[keep], end[keep], process, calls[keep], sums[keep])
     return Steps(steps, by=said, zero_ns=zero)
 
 
-def _ends(recording: Recording, by: str | None) -> tuple[Numbers, str]:
-    """The events whose ends are ends of steps (or that are steps, of a section), and what that is in words."""
-    events, words = recording.events, recording.callables
-    own = (events["flags"] & OWN) != 0
+_OF_ENDS = ("process", "callable", "site", "flags", "start_ns")
+
+
+def _ends(recording: Recording, by: str | None) -> tuple[dict[str, Numbers], dict[_Level, int], str]:
+    """The events whose ends are ends of steps (or that are steps, of a section); the time of each thread's levels; and what
+    ends a step in words.
+    """
+    words = recording.callables
+    wanted = [
+        np.array([w.name == STEP for w in words]),
+        np.array([w.boundary or _steps_by_name(w.name) for w in words]),
+    ]
     if by is not None:
-        is_it = np.array([w.kind == SECTION and w.name == by for w in words], dtype=bool)
-        if not is_it.any():
+        wanted = [np.array([w.kind == SECTION and w.name == by for w in words], dtype=bool)]
+        if not wanted[0].any():
             known = [w.name for w in words if w.kind == SECTION and w.name != STEP]
             raise UsageError(
                 "no-such-section",
@@ -264,15 +300,47 @@ def _ends(recording: Recording, by: str | None) -> tuple[Numbers, str]:
                 suggestion(by, known)
                 or (f"It has {', '.join(known)}." if known else "It has no section at all."),
             )
-        return np.flatnonzero(is_it[events["callable"]] & ~own), f"section {by}"
-    is_mark = np.array([w.name == STEP for w in words], dtype=bool)
-    marks = np.flatnonzero(is_mark[events["callable"]] & own)
-    if len(marks):
-        return marks, CALLED
-    is_step = np.array([w.boundary or _steps_by_name(w.name) for w in words], dtype=bool)
-    steps = np.flatnonzero(is_step[events["callable"]] & ~own)
-    outermost = steps[(events["flags"][steps] & INSIDE) == 0]  # a scaler's step calls an optimizer's
-    return _last_of_each_turn(events, outermost if len(outermost) else steps), OPTIMIZERS
+    found: list[list[dict[str, Numbers]]] = [[] for _ in wanted]
+    lanes: dict[_Level, int] = {}
+    for _, events in recording.chunks():
+        own = (events["flags"] & OWN) != 0
+        _add_levels(lanes, events, ~own)
+        for i, is_it in enumerate(wanted):  # marks are the recorder's own
+            at = np.flatnonzero(is_it[events["callable"]] & (own if by is None and i == 0 else ~own))
+            ends = events["start_ns"][at] + events["duration_ns"][at] + events["own_ns"][at]
+            found[i].append({name: events[name][at] for name in _OF_ENDS} | {"end": ends})
+    joined = [
+        {
+            name: np.concatenate([one[name] for one in parts] or [np.empty(0, np.int64)])
+            for name in (*_OF_ENDS, "end")
+        }
+        for parts in found
+    ]
+    if by is not None:
+        return joined[0], lanes, f"section {by}"
+    if len(joined[0]["end"]):
+        return joined[0], lanes, CALLED
+    steps = joined[1]
+    outermost = (steps["flags"] & INSIDE) == 0  # a scaler's step calls an optimizer's
+    if outermost.any():
+        steps = {name: column[outermost] for name, column in steps.items()}
+    return _last_of_each_turn(steps), lanes, OPTIMIZERS
+
+
+_Level = tuple[int, int, int]  # process, thread, depth
+
+
+def _add_levels(sums: dict[_Level, int], events: dict[str, Numbers], mine: Numbers) -> None:
+    """The time of the calls of each level of each thread."""
+    at = np.flatnonzero(mine)
+    keys, which = distinct(
+        (lanes_of(events)[at] & 0xFFFFFFFFFFFF) << 15 | np.minimum(events["depth"][at], 0x7FFF)
+    )
+    for key, ns in zip(
+        keys.tolist(), sums_of(which, events["duration_ns"][at], len(keys)).tolist(), strict=True
+    ):
+        level = key >> 47, key >> 15 & 0xFFFFFFFF, key & 0x7FFF
+        sums[level] = sums.get(level, 0) + ns
 
 
 def _steps_by_name(name: str) -> bool:
@@ -281,65 +349,99 @@ def _steps_by_name(name: str) -> bool:
     return is_torchs or name.endswith("GradScaler.step")
 
 
-def _last_of_each_turn(events: dict[str, Numbers], at: Numbers) -> Numbers:
+def _last_of_each_turn(steps: dict[str, Numbers]) -> dict[str, Numbers]:
     """Several optimizers that step as often as each other, in turns, are one step: that of the last ends it."""
-    who = (
-        events["process"][at].astype(np.int64) << 52
-        | events["callable"][at].astype(np.int64) << 26
-        | events["site"][at]
-    )
+    who = steps["process"].astype(np.int64) << 52 | steps["callable"].astype(np.int64) << 26 | steps["site"]
     kinds, first, counts = np.unique(who, return_index=True, return_counts=True)
     if len(kinds) < 2 or counts.max() - counts.min() > 1 or counts.min() < 2:
-        return at
-    of_the_last: Numbers = at[who == kinds[int(first.argmax())]]
-    return of_the_last
+        return steps
+    of_the_last = who == kinds[int(first.argmax())]
+    return {name: column[of_the_last] for name, column in steps.items()}
 
 
-def _busiest_lane(events: dict[str, Any], mine: Numbers) -> Numbers:
-    """Which events are of the thread that has most of the time in calls."""
-    lane = events["process"].astype(np.int64) << 32 | events["thread"].astype(np.int64)
-    top = mine & (events["depth"] == events["depth"][mine].min())
-    lanes, codes = np.unique(lane[top], return_inverse=True)
-    sums = np.bincount(codes, weights=events["duration_ns"][top])
-    return np.flatnonzero(mine & (lane == lanes[int(sums.argmax())]))
+def _busiest_lane(levels: dict[_Level, int], process: int | None = None) -> tuple[int, int]:
+    """The thread that has most of the time in calls, of one process or all; by the outermost level that is recorded."""
+    of = {level: ns for level, ns in levels.items() if process in (None, level[0])}
+    top = min(depth for _, _, depth in of)
+    return max((lane for lane in sorted(of) if lane[2] == top), key=lambda lane: of[lane])[:2]
 
 
-def _kinds(recording: Recording, events: dict[str, Any]) -> Numbers:
+def _next_calls(recording: Recording, process: int, thread: int, moments: Numbers) -> Numbers:
+    """When the next call of a thread began, at each of some moments; behind the last one, when that did."""
+    none = np.iinfo(np.int64).max
+    found, last = np.full(len(moments), none), 0
+    for _, events in recording.chunks(process=process):
+        here = (events["process"] == process) & (events["thread"] == thread) & ((events["flags"] & OWN) == 0)
+        starts = np.append(np.sort(events["start_ns"][here]), none)
+        found = np.minimum(found, starts[np.searchsorted(starts, moments)])
+        last = max(last, int(starts[-2])) if len(starts) > 1 else last
+    return np.where(found == none, last, found)
+
+
+def _kinds(events: dict[str, Any], parent: Numbers, fresh: int, kinds: Numbers) -> Numbers:
     """The kind of work of each event: a call's own, or that of the call that it is a part of. A section is no call."""
+    kind, depth, flags = events["work"], events["depth"][:fresh], events["flags"]
+    kind[:fresh] = kinds[events["callable"][:fresh]]
+    is_whole = np.zeros(len(KINDS), dtype=bool)
+    is_whole[list(WHOLE)] = True
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        at = np.flatnonzero((depth == level) & (parent[:fresh] >= 0))
+        above = kind[parent[at]]
+        # The closure of an optimizer's step is no part of it: the program's own calls within torch's.
+        closure = (above == OPTIMIZER) & ((flags[parent[at]] & SPANNED) == 0) & ((flags[at] & INSIDE) == 0)
+        kind[at] = np.where(is_whole[above] & ~closure, above, kind[at])
+    found: Numbers = kind[:fresh]
+    return found
+
+
+def _split(
+    recording: Recording, process: int, thread: int, begin: Numbers, end: Numbers
+) -> tuple[Numbers, Numbers]:
+    """For each stretch (in order, none over another) its time in a thread by kind, and how many calls began in it."""
+    n, k = len(begin), len(KINDS)
+    sums, calls = np.zeros(n * k, np.int64), np.zeros(n, np.int64)
     kinds = np.array(
         [OUTSIDE if w.kind == SECTION else kind_of(w.name, w.path) for w in recording.callables],
         dtype=np.int64,
     )
-    kind: Numbers = kinds[events["callable"]]
-    parent, depth = parents(events), events["depth"]
-    is_whole = np.zeros(len(KINDS), dtype=bool)
-    is_whole[list(WHOLE)] = True
-    for level in range(int(depth.min(initial=0)) + 1, int(depth.max(initial=0)) + 1):
-        at = np.flatnonzero((depth == level) & (parent >= 0))
-        above = kind[parent[at]]
-        # The closure of an optimizer's step is no part of it: the program's own calls within torch's.
-        flags = events["flags"]
-        closure = (above == OPTIMIZER) & ((flags[parent[at]] & SPANNED) == 0) & ((flags[at] & INSIDE) == 0)
-        kind[at] = np.where(is_whole[above] & ~closure, above, kind[at])
-    return kind
+    for _, events, parent, fresh in with_callers(recording, own_work=False, process=process, work=0):
+        kind = _kinds(events, parent, fresh, kinds)
+        of_lane = (events["process"][:fresh] == process) & (events["thread"][:fresh] == thread)
+        start = events["start_ns"][:fresh]
+        which = np.searchsorted(begin, start, side="right") - 1
+        inside = of_lane & (which >= 0) & (kind != OUTSIDE)
+        if n:
+            inside &= start < end[np.maximum(which, 0)]
+        at = np.flatnonzero(inside)
+        if not len(at):
+            continue
+        own = np.maximum(
+            events["duration_ns"][at].astype(np.int64) - events["child_ns"][at].astype(np.int64), 0
+        )
+        low = int(which[at].min())  # a chunk is about few of the stretches
+        high = int(which[at].max()) + 1
+        sums[low * k : high * k] += sums_of((which[at] - low) * k + kind[at], own, (high - low) * k)
+        calls[low:high] += np.bincount(which[at] - low, minlength=high - low)
+    by_kind = sums.reshape(n, k)
+    by_kind[:, OUTSIDE] = np.maximum(0, end - begin - by_kind.sum(axis=1))
+    return by_kind, calls
 
 
-def _split(
-    recording: Recording, events: dict[str, Any], begin: Numbers, end: Numbers
-) -> tuple[Numbers, Numbers]:
-    """For each stretch (in order, none over another) its time by kind, and how many calls began in it."""
-    n, k = len(begin), len(KINDS)
-    kind = _kinds(recording, events)
-    own = np.maximum(events["duration_ns"].astype(np.int64) - events["child_ns"].astype(np.int64), 0)
-    which = np.searchsorted(begin, events["start_ns"], side="right") - 1
-    inside = (
-        (which >= 0) & (events["start_ns"] < end[np.maximum(which, 0)]) if n else np.zeros(len(which), bool)
-    )
-    at = np.flatnonzero(inside & (kind != OUTSIDE))
-    sums = np.bincount(which[at] * k + kind[at], weights=own[at], minlength=n * k)[: n * k]
-    sums = sums.reshape(n, k).astype(np.int64)
-    sums[:, OUTSIDE] = np.maximum(0, end - begin - sums.sum(axis=1))
-    return sums, np.bincount(which[at], minlength=n)[:n]
+def _averaged(times: Numbers) -> list[float]:
+    """As many means as a line of text has room for."""
+    edges = len(times) * np.arange(40) // 40
+    few = len(times) <= _MOST_FOR_DRIFT
+    found: list[float] = (
+        times if few else np.add.reduceat(times, edges) / np.diff([*edges, len(times)])
+    ).tolist()
+    return found
+
+
+def evenly(values: Numbers, most: int) -> Numbers:
+    """At most so many of them, evenly over the run."""
+    if len(values) <= most:
+        return values
+    return values[np.linspace(0, len(values) - 1, most).astype(np.int64)]
 
 
 @dataclass(frozen=True)
@@ -353,15 +455,27 @@ class Split:
 
 def split_of(recording: Recording, step: Step | None) -> Split | None:
     """A training step, or the whole trace without one. None without calls."""
-    mine = recording.of_program()
-    if recording.totals or not mine.any():
+    if recording.totals:
         return None
     if step is not None:
         title, sums = "a training step (the one of median length)", np.array(step.kinds_ns)
     else:
-        lane = _busiest_lane(recording.events, mine)
-        here = {name: column[lane] for name, column in recording.events.items()}
-        first = here["start_ns"].min(keepdims=True)
-        last = (here["start_ns"] + here["duration_ns"] + here["own_ns"]).max(keepdims=True)
-        title, sums = "the whole trace, one thread", _split(recording, here, first, last)[0][0]
+        levels: dict[_Level, int] = {}
+        starts: dict[tuple[int, int], int] = {}
+        ends: dict[tuple[int, int], int] = {}
+        for _, events in recording.chunks():
+            mine = (events["flags"] & OWN) == 0
+            _add_levels(levels, events, mine)
+            lane, start = lanes_of(events), events["start_ns"]
+            end = start + events["duration_ns"] + events["own_ns"]
+            for code in np.unique(lane[mine]).tolist():
+                pair, here = (code >> 32, code & 0xFFFFFFFF), np.flatnonzero(mine & (lane == code))
+                starts[pair] = min(int(start[here].min()), starts.get(pair, 1 << 63))
+                ends[pair] = max(int(end[here].max()), ends.get(pair, 0))
+        if not levels:
+            return None
+        process, thread = _busiest_lane(levels)
+        begin, until = (np.array([of[process, thread]]) for of in (starts, ends))
+        title = "the whole trace, one thread"
+        sums = _split(recording, process, thread, begin, until)[0][0]
     return Split(title, int(sums.sum()), tuple((k, int(ns)) for k, ns in enumerate(sums) if ns > 0))

@@ -26,8 +26,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from luxmeter.calls.records import SignatureNames
-from luxmeter.calls.tree import parents
+from luxmeter.calls.chunks import joined
+from luxmeter.calls.groups import distinct
+from luxmeter.calls.records import OWN, SignatureNames
+from luxmeter.calls.tree import with_callers
 from luxmeter.errors import TraceError
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span
 from luxmeter.signature import Word
@@ -329,12 +331,10 @@ def _blamed(waits: Sequence[_Waits]) -> list[_Blame]:
 
 def _collectives(recording: Recording) -> tuple[_Found, list[str]]:
     """The calls of each collective on each rank, those that another one makes inside left out; what is to be said of others."""
-    events, words = recording.events, recording.callables
-    kinds = np.array([_kind(one.name) for one in words])  # 0: none
-    mine = recording.of_program()
-    kind = np.where(mine, kinds[events["callable"]], 0)
-    keep = kind > 0
-    above = parents(events)
+    words = recording.callables
+    events, above = _of_ranks(recording, np.array([_kind(one.name) for one in words]))
+    kind = events["kind"]
+    keep = np.ones(len(kind), dtype=bool)
     up = above.copy()
     reduced_apart = np.zeros(len(up), dtype=bool)  # a backward in which a collective is seen
     while (up >= 0).any():
@@ -377,6 +377,25 @@ def _collectives(recording: Recording) -> tuple[_Found, list[str]]:
     return found, [
         f"{unknown} message{'s' * (unknown > 1)} left out: from or to whom is not told by the call"
     ] * bool(unknown)
+
+
+def _of_ranks(recording: Recording, kinds: Numbers) -> tuple[dict[str, Numbers], Numbers]:
+    """The events of some kind other than 0, with it, and the place of the next such event above each, -1 for none."""
+    found: list[dict[str, Numbers]] = []
+    for row, events, parent, fresh in with_callers(recording, row=-1, kind=0, above=-1):
+        events["row"][:fresh] = row + np.arange(fresh)
+        events["kind"][:fresh] = np.where((events["flags"] & OWN) == 0, kinds[events["callable"]], 0)[:fresh]
+        depth = events["depth"][:fresh]
+        for level in range(1, int(depth.max(initial=0)) + 1):
+            at = np.flatnonzero((depth == level) & (parent[:fresh] >= 0))
+            over = parent[at]
+            events["above"][at] = np.where(
+                events["kind"][over] > 0, events["row"][over], events["above"][over]
+            )
+        chosen = np.flatnonzero(events["kind"][:fresh] > 0)
+        found.append({name: column[chosen] for name, column in events.items()})
+    some = joined(found[::-1], found[0] if found else [*recording.events, "row", "kind", "above"])
+    return some, np.where(some["above"] >= 0, np.searchsorted(some["row"], some["above"]), -1)
 
 
 def _waited(
@@ -446,13 +465,18 @@ def _times(recording: Recording) -> tuple[dict[int, int], dict[int, str]]:
     """When the trace of each rank began, by its own clock, and which clock that is."""
     began: dict[int, int] = {}
     clocks: dict[int, str] = {}
-    events = recording.events
+    first: dict[int, int] = {}
+    for _, events in recording.chunks():
+        numbers, which = distinct(events["process"].astype(np.int64))
+        starts = np.full(len(numbers), np.iinfo(np.int64).max)
+        np.minimum.at(starts, which, events["start_ns"])
+        for number, start in zip(numbers.tolist(), starts.tolist(), strict=True):
+            first[number] = min(start, first.get(number, start))
     usual = next((p.end["clock"] for p in recording.processes if p.end.get("clock")), "")
     for number, process in enumerate(recording.processes):
-        here = events["start_ns"][events["process"] == number]
-        if not len(here):
+        if number not in first:
             continue
-        since = int(process.end.get("started_ns", here.min()))
+        since = int(process.end.get("started_ns", first[number]))
         # The first of a rank's processes to begin: its workers are started on the way.
         began[process.rank] = min(began.get(process.rank, since), since)
         clocks.setdefault(process.rank, process.end.get("clock") or usual)

@@ -12,8 +12,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from luxmeter.calls.records import INSIDE, OWN
 from luxmeter.calls.result import TraceResult
 from luxmeter.signature import Signature, TensorSpec, Word
@@ -114,9 +112,7 @@ def _calls(recording: Any) -> Any:
             if not row.flags & (INSIDE | OWN):
                 yield row.callable, row.signature, 0, row.n
         return
-    e = recording.events
-    own = (e["flags"] & (INSIDE | OWN)) == 0
-    key = np.stack([e[name][own].astype(np.int64) for name in ("callable", "signature", "module")])
-    groups, n = np.unique(key, axis=1, return_counts=True)
-    for (code, signature, module), count in zip(groups.T.tolist(), n.tolist(), strict=True):
-        yield code, signature, module, count
+    for key, (count, _) in recording.together(
+        ("callable", "signature", "module"), 0, without=INSIDE | OWN
+    ).items():
+        yield *key[:3], count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from luxmeter.calls.groups import by_group, distinct, firsts
 from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED, CallableNames
-from luxmeter.calls.tree import parents
+from luxmeter.calls.spread import EXACT, Spread
+from luxmeter.calls.tree import parents, with_callers
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 
@@ -202,31 +203,54 @@ def make_table(
     need_sites(recording, by)
     if recording.totals:
         return totals_table(recording, by, warmup=warmup, inside=inside, notes=notes)
-    events = recording.events
-    flags = events["flags"]
-    choose = functools.partial(
-        chosen_events,
-        flags=flags,
-        kinds=_kinds(recording)[events["callable"]],
-        modules=_is_module(recording)[events["callable"]],
-        warmup=warmup,
-        inside=inside,
+    if subtract is not None:  # which is of all events, in one chunk
+        recording = replace(recording, events=dict(recording.events))
+    grouping, tally = Grouping(recording, by), _Tally()
+    is_module, calls = _is_module(recording), 0
+    for row, events, parent, fresh in _chunks(recording, by):
+        flags, mine = events["flags"][:fresh], {name: column[:fresh] for name, column in events.items()}
+        choose = functools.partial(
+            chosen_events,
+            flags=flags,
+            kinds=recording.kinds[mine["callable"]],
+            modules=is_module[mine["callable"]],
+            warmup=warmup,
+            inside=inside,
+        )
+        at = np.flatnonzero(choose(by))
+        calls += len(at) if by not in ("module", "section") else int(np.count_nonzero(choose("api")))
+        codes = grouping.codes(mine, at)
+        duration = mine["duration_ns"][at]
+        own = duration if by == "module" else duration - mine["child_ns"][at]
+        if subtract is not None:
+            own = self_times(recording, by)[at]
+            duration = np.maximum(duration - subtract[0][at], 0)
+            own = np.maximum(own - subtract[1][at], 0)
+        total, wait = duration, mine["wait_ns"][at]
+        if by in ADDED_UP:
+            total = own = own if inside else np.where(flags[at] & SPANNED, own, duration)
+            wait = np.where(flags[at] & INSIDE, 0, wait)
+        if by in BY_SITE:
+            within = _within_own_group(site_groups(recording, by)[0][events["site"]], parent)[at]
+            total, wait = np.where(within, 0, total), np.where(within, 0, wait)
+        tally.add(codes, len(grouping), row + at, duration, total, own, mine["start_ns"][at], flags[at], wait)
+        if by == "module" and subtract is None:
+            events["group"][at] = codes
+            inner, above = inner_modules(events, parent, fresh, is_module)
+            tally.take_off(events["group"][above], mine["duration_ns"][inner])
+    exact = (
+        [] if tally.is_exact else [f"p50, p95 and p99 are within 1 %: they are exact up to {EXACT:,} calls"]
     )
-    at = np.flatnonzero(choose(by))
-    codes, named = _codes(recording, by, at)
-    duration, own = events["duration_ns"][at], self_times(recording, by)[at]
-    if subtract is not None:
-        duration = np.maximum(duration - subtract[0][at], 0)
-        own = np.maximum(own - subtract[1][at], 0)
-    total, wait = duration, events["wait_ns"][at]
-    if by in ADDED_UP:
-        total = own = own if inside else np.where(flags[at] & SPANNED, own, duration)
-        wait = np.where(flags[at] & INSIDE, 0, wait)
-    if by in BY_SITE:
-        within = _within_own_group(recording, by)[at]
-        total, wait = np.where(within, 0, total), np.where(within, 0, wait)
-    rows = _rows(codes, named, duration, total, own, events["start_ns"][at], flags[at], wait)
-    return CallTable(rows, by=by, notes=notes, calls=int(np.count_nonzero(choose("api"))), outside=outside)
+    return CallTable(tally.rows(grouping.named), by=by, notes=[*notes, *exact], calls=calls, outside=outside)
+
+
+def _chunks(recording: Recording, by: str) -> Iterator[tuple[int, dict[str, Numbers], Numbers, int]]:
+    """Events with the number of the first, their callers where the grouping needs them, and how many are to be counted."""
+    if by in (*BY_SITE, "module"):
+        yield from with_callers(recording, group=-1)
+        return
+    for row, events in recording.chunks():
+        yield row, events, np.empty(0, np.int64), len(events["flags"])
 
 
 def site_groups(recording: Recording, by: str) -> tuple[Numbers, list[tuple[str, str]]]:
@@ -246,19 +270,35 @@ def site_groups(recording: Recording, by: str) -> tuple[Numbers, list[tuple[str,
     return np.array(found, dtype=np.int64), list(groups)
 
 
-def _within_own_group(recording: Recording, by: str) -> Numbers:
+def _within_own_group(group: Numbers, parent: Numbers) -> Numbers:
     """Which events lie within another one of the same line or function: their time is part of its."""
-    events = recording.events
-    group = site_groups(recording, by)[0][events["site"]]
-    parent = parents(events)
     found = np.zeros(len(parent), dtype=bool)
-    above = parent.copy()
-    while True:
-        left = np.flatnonzero(above >= 0)
-        if not len(left):
-            return found
-        found[left] |= group[above[left]] == group[left]
-        above[left] = np.where(found[left], -1, parent[above[left]])
+    left = np.flatnonzero(parent >= 0)
+    above = parent[left]
+    while len(left):
+        same = group[above] == group[left]
+        found[left[same]] = True
+        above = parent[above]
+        on = ~same & (above >= 0)
+        left, above = left[on], above[on]
+    return found
+
+
+def inner_modules(
+    events: dict[str, Numbers], parent: Numbers, fresh: int, is_module: Numbers, *, of: str = "group"
+) -> tuple[Numbers, Numbers]:
+    """The modules that lie in another one that is counted (has a number in the column `of`), and that one: the next module above."""
+    module = is_module[events["callable"]] & ((events["flags"] & OWN) == 0)
+    inner = np.flatnonzero(module[:fresh] & (parent[:fresh] >= 0))
+    above = parent[inner]
+    left = np.flatnonzero(~module[above])
+    while len(left):
+        above[left] = parent[above[left]]
+        left = left[above[left] >= 0]
+        left = left[~module[above[left]]]
+    good = above >= 0
+    good[good] = events[of][above[good]] >= 0
+    return inner[good], above[good]
 
 
 def need_sites(recording: Recording, by: str) -> None:
@@ -332,79 +372,167 @@ def namer(recording: Recording, by: str) -> Callable[[int, int, int, int, int], 
     return lambda c, s, t, p, at: (callables[c].shown, "", callables[c].framework)
 
 
-def _kinds(recording: Recording) -> Numbers:
-    return np.array([words.kind for words in recording.callables], dtype=np.uint8)
-
-
 def _is_module(recording: Recording) -> Numbers:
     return np.array([bool(words.path) for words in recording.callables], dtype=bool)
 
 
-def _codes(recording: Recording, by: str, at: Numbers) -> tuple[Numbers, list[Named]]:
-    """A group number for each chosen event, and the groups' names."""
-    events = recording.events
-    columns = {
-        "api": ("callable",), "module": ("callable",), "section": ("callable",),
-        "signature": ("callable", "signature"), "thread": ("process", "thread"), "rank": ("process",),
-        "line": ("site",), "function": ("site",),
-    }[by]  # fmt: skip
-    code = np.zeros(len(at), dtype=np.int64)
-    for column in columns:
-        values = events[column][at].astype(np.int64)
-        code = code * (int(values.max(initial=0)) + 1) + values
-    values, inverse = distinct(code)
-    first = firsts(inverse, len(values))
-    name = namer(recording, by)
-    groups: dict[Named, int] = {}
-    merged = np.zeros(len(first), dtype=np.int64)
-    for i, k in enumerate(at[first].tolist()):
-        said = name(*(int(events[c][k]) for c in ("callable", "signature", "thread", "process", "site")))
-        merged[i] = groups.setdefault(said, len(groups))
-    return merged[inverse], list(groups)
+_COLUMNS = {
+    "api": ("callable",), "module": ("callable",), "section": ("callable",),
+    "signature": ("callable", "signature"), "thread": ("process", "thread"), "rank": ("process",),
+    "line": ("site",), "function": ("site",),
+}  # fmt: skip
 
 
-def _rows(
-    codes: Numbers,
-    named: list[Named],
-    duration: Numbers,
-    total_time: Numbers,
-    own: Numbers,
-    start: Numbers,
-    flags: Numbers,
-    wait: Numbers,
-) -> list[Row]:
-    n = np.bincount(codes, minlength=len(named))
-    begin = np.cumsum(n) - n
-    grouped = duration[by_group(codes, len(named))]
-    in_time = np.argsort(start, kind="stable")
-    first_calls = duration[in_time[firsts(codes[in_time], len(named))]]
-    sums = [
-        _sums(codes, values, len(named))
-        for values in (total_time, own, wait, (flags & RAISED).astype(np.int64))
-    ]
-    whole = int(sums[1].sum()) or 1
-    rows = []
-    for i, (name, detail, framework) in enumerate(named):
-        part = np.sort(grouped[begin[i] : begin[i] + n[i]])
-        total, self_ns, waited, raised = (int(s[i]) for s in sums)
-        p50, p95, p99 = (int(part[_rank_of(p, len(part))]) for p in (50, 95, 99))
-        first = int(first_calls[i])
-        rows.append(
-            Row(name, int(n[i]), total, self_ns, total / int(n[i]), int(part[0]), p50, p95, p99, int(part[-1]), first,
-                self_ns / whole, detail, raised, total - waited, framework)
-        )  # fmt: skip
-    return rows
+class Grouping:
+    """Group numbers of events, the same in all chunks; `named` has their names."""
+
+    def __init__(self, recording: Recording, by: str) -> None:
+        self._columns, self._name = _COLUMNS[by], namer(recording, by)
+        self._groups: dict[Named, int] = {}
+        self._known: dict[int, int] = {}  # by the columns' numbers, in one
+        self._limits = [
+            len(recording.signatures) if name == "signature" else 1 << 32 for name in self._columns
+        ]
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def in_order(self) -> list[Named]:
+        """The names by their numbers."""
+        return list(self._groups)
+
+    @property
+    def named(self) -> dict[Named, int]:
+        """Names and numbers of the groups, by the first of their numbers in the columns: not by when they came."""
+        order: dict[int, int] = {}
+        for key, group in self._known.items():
+            order[group] = min(key, order.get(group, key))
+        return dict(sorted(self._groups.items(), key=lambda pair: order[pair[1]]))
+
+    def codes(self, events: dict[str, Numbers], at: Numbers) -> Numbers:
+        """The group of each chosen event."""
+        code = np.zeros(len(at), dtype=np.int64)
+        for column, limit in zip(self._columns, self._limits, strict=True):
+            code = code * limit + events[column][at]
+        values, inverse = distinct(code)
+        new = [i for i, value in enumerate(values.tolist()) if value not in self._known]
+        if new:
+            first = at[firsts(inverse, len(values))[new]]
+            said = np.stack(
+                [events[c][first] for c in ("callable", "signature", "thread", "process", "site")], axis=1
+            )
+            for i, numbers in zip(new, said.tolist(), strict=True):
+                self._known[int(values[i])] = self._groups.setdefault(self._name(*numbers), len(self._groups))
+        found: Numbers = np.array([self._known[value] for value in values.tolist()], dtype=np.int64)[inverse]
+        return found
 
 
-def _rank_of(percent: int, n: int) -> int:
-    """Nearest rank: the smallest value that at least `percent` of all do not exceed."""
-    return max(0, -(-percent * n // 100) - 1)
+class _Tally:
+    """Statistics of groups of calls that come chunk by chunk."""
 
+    _SUMS = ("n", "total", "own", "dispatch", "raised")
 
-def _sums(codes: Numbers, values: Numbers, n: int) -> Numbers:
-    found = np.zeros(n, dtype=np.int64)
-    np.add.at(found, codes, values.astype(np.int64))
-    return found
+    def __init__(self) -> None:
+        self._sums = {name: np.zeros(0, np.int64) for name in self._SUMS}
+        self._least = self._most = self._first_ns = self._begin = self._row = np.zeros(0, np.int64)
+        self._times = Spread()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the percentiles are."""
+        return self._times.is_exact
+
+    def add(
+        self,
+        codes: Numbers,
+        groups: int,
+        row: Numbers,
+        duration: Numbers,
+        total_time: Numbers,
+        own: Numbers,
+        start: Numbers,
+        flags: Numbers,
+        wait: Numbers,
+    ) -> None:
+        """Calls of some of `groups` groups; `row` tells them from each other in the order of the trace."""
+        self._room_for(groups)
+        if not len(codes):
+            return
+        here, local = distinct(codes)
+        order = by_group(local, len(here))
+        n = np.bincount(local)
+        begin = np.cumsum(n) - n
+        values = {"total": total_time, "own": own, "dispatch": total_time - wait, "raised": flags & RAISED}
+        self._sums["n"][here] += n
+        for name, column in values.items():
+            self._sums[name][here] += np.add.reduceat(column[order].astype(np.int64, copy=False), begin)
+        grouped, starts = duration[order], start[order]
+        self._least[here] = np.minimum(self._least[here], np.minimum.reduceat(grouped, begin))
+        self._most[here] = np.maximum(self._most[here], np.maximum.reduceat(grouped, begin))
+        self._note_first(
+            here,
+            order,
+            np.repeat(np.arange(len(here)), n),
+            starts,
+            np.minimum.reduceat(starts, begin),
+            row,
+            grouped,
+        )
+        self._times.add(codes[order], grouped)
+
+    def _note_first(
+        self,
+        here: Numbers,
+        order: Numbers,
+        local: Numbers,
+        starts: Numbers,
+        earliest: Numbers,
+        row: Numbers,
+        grouped: Numbers,
+    ) -> None:
+        """The call that began first, of several at one time the one that comes first in the trace."""
+        at = np.flatnonzero(starts == earliest[local])
+        at = at[firsts(local[at], len(here))]
+        rows = row[order[at]]
+        known, said = self._begin[here], self._row[here]
+        better = (earliest < known) | ((earliest == known) & (rows < said))
+        to = here[better]
+        self._begin[to], self._row[to], self._first_ns[to] = (
+            earliest[better],
+            rows[better],
+            grouped[at][better],
+        )
+
+    def _room_for(self, groups: int) -> None:
+        more = groups - len(self._least)
+        if more > 0:
+            top = np.full(more, np.iinfo(np.int64).max)
+            self._sums = {
+                name: np.concatenate([s, np.zeros(more, np.int64)]) for name, s in self._sums.items()
+            }
+            self._least, self._begin, self._row = (
+                np.concatenate([a, top]) for a in (self._least, self._begin, self._row)
+            )
+            self._most = np.concatenate([self._most, np.full(more, np.iinfo(np.int64).min)])
+            self._first_ns = np.concatenate([self._first_ns, np.zeros(more, np.int64)])
+
+    def take_off(self, codes: Numbers, own: Numbers) -> None:
+        """Of the groups' own time."""
+        np.subtract.at(self._sums["own"], codes, own)
+
+    def rows(self, named: dict[Named, int]) -> list[Row]:
+        """A row for each group."""
+        whole = int(self._sums["own"].sum()) or 1
+        percentiles = self._times.percentiles(len(named), self._least, self._most)
+        rows = []
+        for (name, detail, framework), i in named.items():
+            n, total, self_ns, dispatch, raised = (int(self._sums[key][i]) for key in self._SUMS)
+            p50, p95, p99 = percentiles[i]
+            rows.append(
+                Row(name, n, total, self_ns, total / n, int(self._least[i]), p50, p95, p99, int(self._most[i]),
+                    int(self._first_ns[i]), self_ns / whole, detail, raised, dispatch, framework)
+            )  # fmt: skip
+        return rows
 
 
 def bucket_edges(n: int) -> Numbers:

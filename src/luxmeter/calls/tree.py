@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from luxmeter.calls.groups import distinct
+from luxmeter.calls.groups import distinct, firsts, sums_of
 from luxmeter.calls.records import OWN
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class CallTree:
         return "\n".join(lines)
 
 
-def parents(events: dict[str, Numbers]) -> Numbers:
+def parents(events: Mapping[str, Numbers]) -> Numbers:
     """For each event the index of its parent, -1 for none (top level, or the parent was not recorded)."""
     n = len(events["depth"])
     found = np.full(n, -1, dtype=np.int64)
@@ -75,7 +75,55 @@ def parents(events: dict[str, Numbers]) -> Numbers:
     return found
 
 
-def descendants(events: dict[str, Numbers], parent: Numbers) -> Numbers:
+def with_callers(
+    recording: Recording, *, own_work: bool = True, process: int | None = None, **carried: Any
+) -> Iterator[tuple[int, dict[str, Numbers], Numbers, int]]:
+    """The chunks of a recording from the last to the first, each with its callers from later ones behind its own events.
+
+    Gives the number of the first event, the columns, each event's parent in them, and how many events are the chunk's own.
+    With `process` it is of the chunks with that one alone. `carried` are further columns and what they begin with: what is put there goes on with the callers.
+    """
+    callers: dict[str, Numbers] = {}
+    before: tuple[dict[str, Numbers], Numbers] | None = None
+    for row, chunk in recording.chunks(backwards=True, process=process):
+        if not own_work:
+            kept = (chunk["flags"] & OWN) == 0
+            chunk = chunk if kept.all() else {name: column[kept] for name, column in chunk.items()}
+        fresh = len(chunk["flags"])
+        if before is not None:
+            at = _callers_to_come(*before)
+            callers = {name: column[at] for name, column in before[0].items()}
+            before = None
+        chunk |= {name: np.full(fresh, value) for name, value in carried.items()}
+        events = (
+            {name: np.concatenate([column, callers[name]]) for name, column in chunk.items()}
+            if callers
+            else chunk
+        )
+        parent = parents(events)
+        yield row, events, parent, fresh
+        before = events, parent
+
+
+def _callers_to_come(events: dict[str, Numbers], parent: Numbers) -> Numbers:
+    """Those that earlier events may have been called by: of each thread the first of each level, and what they were called by."""
+    process = events["process"]
+    of_first = np.flatnonzero(process == process.min(initial=0xFFFFFFFF))  # of others nothing is to come
+    levels, which = np.unique(
+        events["thread"][of_first].astype(np.int64) << 16 | events["depth"][of_first], return_inverse=True
+    )
+    needed = np.zeros(len(parent), dtype=bool)
+    left = of_first[firsts(which.ravel(), len(levels))]
+    while len(left):
+        needed[left] = True
+        left = parent[left]
+        left = left[left >= 0]
+        left = left[~needed[left]]
+    found: Numbers = np.flatnonzero(needed)
+    return found
+
+
+def descendants(events: Mapping[str, Numbers], parent: Numbers) -> Numbers:
     """For each event how many events of the program lie below it."""
     count = np.zeros(len(parent), dtype=np.int64)
     depth, each = events["depth"], (events["flags"] & OWN) == 0
@@ -87,28 +135,31 @@ def descendants(events: dict[str, Numbers], parent: Numbers) -> Numbers:
 
 def make_tree(recording: Recording) -> CallTree:
     """Totals for each path of calls, over all threads and processes."""
-    kept = recording.of_program()
-    events = {name: column[kept] for name, column in recording.events.items()}
-    parent = parents(events)
-    depth, callables = events["depth"], len(recording.callables)
-    node = np.zeros(len(parent), dtype=np.int64)
-    keys: list[tuple[int, int]] = [(0, 0)]  # (parent node, callable); 0 is the root
-    for level in range(int(depth.max(initial=0)) + 1):
-        here = np.flatnonzero(depth == level)
-        if not len(here):
-            continue
-        up = np.where(parent[here] >= 0, node[parent[here]], 0)
-        pairs, inverse = distinct(up * callables + events["callable"][here])
-        node[here] = len(keys) + inverse
-        keys.extend(divmod(pair, callables) for pair in pairs.tolist())
-    size = len(keys)
-    n = np.bincount(node, minlength=size)
-    total, child = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    np.add.at(total, node, events["duration_ns"])
-    np.add.at(child, node, events["child_ns"])
+    callables = len(recording.callables)
+    paths: dict[tuple[int, int], int] = {
+        (0, 0): 0
+    }  # (number of the path above, callable) -> its number; 0 is the root
+    sums = np.zeros((3, 1024), np.int64)
+    for _, events, parent, fresh in with_callers(recording, own_work=False, path=0):
+        depth, path = events["depth"][:fresh], events["path"]
+        for level in range(int(depth.max(initial=0)) + 1):
+            here = np.flatnonzero(depth == level)
+            if not len(here):
+                continue
+            up = np.where(parent[here] >= 0, path[parent[here]], 0)
+            pairs, inverse = distinct(up * callables + events["callable"][here])
+            known = [paths.setdefault(divmod(pair, callables), len(paths)) for pair in pairs.tolist()]
+            path[here] = np.array(known)[inverse]
+        mine, size = path[:fresh], len(paths)
+        if size > sums.shape[1]:
+            sums = np.pad(sums, ((0, 0), (0, 2 * size - sums.shape[1])))
+        for row, values in enumerate((None, events["duration_ns"], events["child_ns"])):
+            sums[row, :size] += sums_of(mine, None if values is None else values[:fresh], size)
+    n, total, child = sums
     below: dict[int, list[int]] = {}
-    for number, (up_node, _) in enumerate(keys[1:], start=1):
-        below.setdefault(up_node, []).append(number)
+    keys = list(paths)
+    for number, (up_path, _) in enumerate(keys[1:], start=1):
+        below.setdefault(up_path, []).append(number)
     words = recording.callables
 
     def build(number: int) -> CallTree:

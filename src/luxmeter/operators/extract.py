@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from luxmeter.calls import Trace, TraceResult
 from luxmeter.errors import UsageError
 from luxmeter.isolate import Pool
@@ -93,16 +91,9 @@ def _calls(recording: Any) -> Any:
         for row in recording.totals:
             yield row.signature, 0, row.site, row.flags, row.n, row.total_ns
         return
-    e = recording.events
-    key = np.stack(
-        [*(e[name].astype(np.int64) for name in ("signature", "module", "site")), e["flags"].astype(np.int64) & 35]
-    )  # fmt: skip
-    groups, which, n = np.unique(key, axis=1, return_inverse=True, return_counts=True)
-    total = np.bincount(which.reshape(-1), weights=e["duration_ns"], minlength=groups.shape[1])
-    for (signature, module, site, flags), count, ns in zip(
-        groups.T.tolist(), n.tolist(), total.tolist(), strict=True
-    ):
-        yield signature, module, site, flags, count, round(ns)
+    seen = _RAISED | _INSIDE | _OWN
+    for key, (count, ns) in recording.together(("signature", "module", "site"), seen).items():
+        yield *key, count, ns
 
 
 def _rebuildable(signature: Any) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
 from luxmeter.calls import (
     KINDS,
     OUTSIDE,
@@ -15,6 +13,7 @@ from luxmeter.calls import (
     Step,
     TraceResult,
     Window,
+    first_calls,
     kind_of,
 )
 from luxmeter.render import (
@@ -212,25 +211,24 @@ def _timeline_card(result: TraceResult, window: Window) -> Html:
 def timeline_of(result: TraceResult, window: Window, step: Step | None = None) -> Timeline:
     """One training step as it went (the one of median length), or the beginning of what was chosen."""
     recording = result.recording
-    events = recording.events
-    at = np.flatnonzero(recording.of_program())
     what = "the chosen part" if window.start_s is not None or window.end_s is not None else "the whole trace"
-    if what == "the whole trace":
-        is_median, step = step is None, step or result.steps().median
-        if step is not None:
-            start = events["start_ns"][at]
-            at = at[
-                (start >= step.start_ns) & (start < step.end_ns) & (events["process"][at] == step.process)
-            ]
-            what = f"one training step of {span(step.end_ns - step.start_ns)} " + (
-                " (the median of all)" if is_median else f": step {step.number}"
-            )
-    left_out = max(0, len(at) - MOST_BARS)
-    at = np.sort(at[np.argsort(events["start_ns"][at], kind="stable")][:MOST_BARS])
-    zero = int(events["start_ns"][at].min()) if len(at) else 0
+    is_median = step is None
+    if what == "the whole trace" and step is None:
+        step = result.steps().median
+    if what == "the whole trace" and step is not None:
+        events, n = first_calls(
+            recording, MOST_BARS, start_ns=step.start_ns, end_ns=step.end_ns, process=step.process
+        )
+        what = f"one training step of {span(step.end_ns - step.start_ns)} " + (
+            " (the median of all)" if is_median else f": step {step.number}"
+        )
+    else:
+        events, n = first_calls(recording, MOST_BARS)
+    left_out = n - len(events.get("flags", ()))
+    zero = int(events["start_ns"].min()) if n else 0
     called = recording.process_names() if len(recording.processes) > 1 else []
     lanes: dict[str, list[Bar]] = {}
-    for k in at.tolist():
+    for k in range(n - left_out):
         process = int(events["process"][k])
         lane = recording.processes[process].threads.get(int(events["thread"][k]), "?")
         lane += f" ({called[process]})" if called else ""

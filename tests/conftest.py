@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import builtins
 import getpass
 import multiprocessing
 import os
@@ -11,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +87,25 @@ def postgres() -> Iterator[postgres_server.PostgresServer]:
     server = postgres_server.start()
     yield server
     server.end()
+
+
+@pytest.fixture
+def ipython(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """A shell such as notebooks have, and nothing left of it."""
+    interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
+    from traitlets.config import Config
+
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setattr(builtins, "display", None, raising=False)  # which a shell leaves there
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # in whose place it puts its own
+    interactiveshell.InteractiveShell.clear_instance()
+    config = Config()
+    config.HistoryManager.enabled = False  # its thread would stay
+    shell = interactiveshell.InteractiveShell.instance(history_length=0, config=config)
+    yield shell
+    interactiveshell.InteractiveShell.clear_instance()
+    atexit.unregister(shell.atexit_operations)  # which keeps the shell and its names
+    shell.user_ns.clear()
 
 
 @pytest.fixture(autouse=True)

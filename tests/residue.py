@@ -128,6 +128,7 @@ def _bindings() -> dict[str, dict[str, Any]]:
             for finder in sys.meta_path
             if type(finder).__module__.startswith("luxmeter")
         },
+        "sys.modules": {"__main__": sys.modules["__main__"]},
         "signal": {number.name: signal.getsignal(number) for number in _SIGNALS},
     }
     for place in _NAMESPACES:
@@ -148,7 +149,7 @@ def _changed(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) 
         for name in sorted(old.keys() | new.keys()):
             was, value = old.get(name), new.get(name)
             # Submodules, caches and settings come by themselves: only what can be called is compared.
-            counts = callable(was) or callable(value) or place in ("signal", "sys.meta_path")
+            counts = callable(was) or callable(value) or place in ("signal", "sys.meta_path", "sys.modules")
             if was is not value and counts and name != "__getattr__":
                 others, _ = PATCHES.get(f"{place}.{name}", ("nobody's", ""))
                 if not f"{getattr(value, '__module__', '')}.".startswith(others):

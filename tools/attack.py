@@ -92,7 +92,7 @@ def make_specimens(place: Path) -> list[Target]:
     going = place / "segments"
     shutil.copytree(segments, going)
     shutil.rmtree(going / "tables")
-    from luxmeter.store import SegmentWriter
+    from luxmeter.store import SegmentWriter, read_sealed
 
     table = Run(segments).table("metrics")
     writer = SegmentWriter(going / "tables" / "metrics")
@@ -108,6 +108,13 @@ def make_specimens(place: Path) -> list[Target]:
                 model(torch.ones(2, 4)).sum().backward()
         lux.load_trace(place / "trace").operators().save(place / "ops.jsonl")
         del trace
+    shutil.copytree(place / "trace", place / "growing")
+    for folded in (place / "growing").rglob("*.parquet"):
+        pieces = SegmentWriter(folded.with_suffix(""))
+        for _ in range(3):  # a flush each: the same events thrice
+            pieces.append(read_sealed(folded))
+        pieces.close()
+        folded.unlink()
     state = {
         "model": model.state_dict(),
         "step": 7,
@@ -120,6 +127,7 @@ def make_specimens(place: Path) -> list[Target]:
     exports = {}
     for ending in (".zip", ".tar", ".tar.gz", ".tar.zst", ""):
         exports[ending] = export_run(lab.find(ended), place / f"export{ending}")
+    lab.close()  # an index that is closed later would look like one that was touched
     Params({"lr": 0.1, "deep": {"a": [1, 2]}}).to_json(place / "params.json")
     board = TensorBoardFiles(place / "board")
     for step in range(30):
@@ -140,6 +148,7 @@ def make_specimens(place: Path) -> list[Target]:
             "blobs of a run", segments, _blob_text, summed=True, pattern="????????????????????????????????*"
         ),
         Target("trace: events", place / "trace", _trace_text, summed=True, parts=True, pattern="*.parquet"),
+        Target("trace: growing", place / "growing", _trace_text, summed=True, parts=True, pattern="*.arrows"),
         Target("trace: names", place / "trace", _trace_text, summed=True, parts=True, pattern="words.jsonl"),
         Target("trace: end", place / "trace", _trace_text, summed=True, pattern="end.json"),
         Target("trace: identity", place / "trace", _trace_text, pattern="trace.json"),

@@ -1,6 +1,8 @@
-"""Run the C core alone under the address and undefined-behaviour sanitizers, and look for leaks.
+"""Run the C core under the address and undefined-behaviour sanitizers: alone, looking for leaks, and its tests with torch loaded.
 
-python tools/sanitize.py  # build with -fsanitize=address,undefined and exercise the core
+python tools/sanitize.py  # build with -fsanitize=address,undefined, exercise the core, run tests/calls/test_core_*.py on it
+
+As a plugin of pytest (`-p sanitize`) this file puts the built core in the place of the installed one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-CORE = Path(__file__).parent.parent / "src" / "luxmeter" / "calls" / "core" / "_core.c"
+ROOT = Path(__file__).resolve().parent.parent
+CORE = ROOT / "src" / "luxmeter" / "calls" / "core" / "_core.c"
 _FLAGS = ["-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Wno-unused-parameter"]
 _NAME = "luxmeter.calls.core._core"
 
@@ -35,20 +38,39 @@ def build(folder: Path) -> Path:
     return target
 
 
-def run(target: Path) -> int:
-    """Exercise the built core in a process of its own; its exit code."""
-    asked = ["gcc", "-print-file-name=libasan.so"]
-    library = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+def run(command: list[str], *libraries: str, **more: str) -> int:
+    """A Python process with the sanitizer before all else, and other libraries that it needs at once; its exit code."""
+    asked = [["gcc", f"-print-file-name={name}"] for name in ("libasan.so", *libraries)]
+    found = [subprocess.run(one, capture_output=True, text=True, check=True).stdout.strip() for one in asked]
     environment = {
         **os.environ,
         "PYTHONMALLOC": "malloc",
-        "LD_PRELOAD": library,
+        "LD_PRELOAD": " ".join(found),
         # The interpreter itself keeps memory until its end: leaks are looked for by counting, below.
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:quarantine_size_mb=1",
+        **more,
     }
-    return subprocess.run(
-        [sys.executable, __file__, "--exercise", str(target)], env=environment, check=False
-    ).returncode
+    return subprocess.run([sys.executable, *command], env=environment, check=False).returncode
+
+
+def run_tests(target: Path) -> int:
+    """The core's own tests on the built core, torch and its C++ around it; their exit code."""
+    tests = sorted(map(str, (ROOT / "tests" / "calls").glob("test_core_*.py")))
+    command = ["-m", "pytest", "-q", "-p", "sanitize", "-k", "not python", "-W", "ignore", *tests]
+    # torch throws: what the sanitizer puts around exceptions must find the real thing when it begins.
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return run(command, "libstdc++.so", PYTHONPATH=path, LUXMETER_SANITIZED_CORE=str(target))
+
+
+def pytest_configure(config: Any) -> None:
+    """Every test that asks for the C core gets the built one."""
+    sys.modules[_NAME] = load(Path(os.environ["LUXMETER_SANITIZED_CORE"]))
+
+
+def pytest_unconfigure(config: Any) -> None:
+    """Nobody has put another one in its place meanwhile; and torch was there."""
+    assert sys.modules[_NAME].__file__ == os.environ["LUXMETER_SANITIZED_CORE"], "another core was tested"
+    assert "torch" in sys.modules, "without torch"
 
 
 def load(target: Path) -> Any:
@@ -69,6 +91,7 @@ def exercise(core: Any, calls: int) -> None:
             assert stray(1) is None  # its recorder is gone
     _fork(core)
     _holding(core)
+    _packed(core)
     _leaks(core, calls)
 
 
@@ -186,6 +209,22 @@ def _holding(core: Any) -> None:
     assert sys.getrefcount(objects[0]) == before
 
 
+def _packed(core: Any) -> None:
+    """Pieces as they are, cut anywhere, and with any byte changed: events or a ValueError, nothing read behind the end."""
+    recorder = core.Recorder(max_pending=1 << 16)
+    wrapped = recorder.wrap(lambda *args: None, recorder.add_callable("f"))
+    recorder.start()
+    for i in range(5000):
+        wrapped([0] * (i % 700))
+    pieces = recorder.take()
+    assert len(b"".join(map(core.unpack, pieces))) % core.EVENT_SIZE == 0
+    for piece in (pieces[0], *core.pack(core.unpack(pieces[0])[: 40 * core.EVENT_SIZE])):
+        for at in range(0, len(piece), 1 + len(piece) // 3000):
+            for forged in (piece[:at], piece[:at] + bytes([piece[at] ^ 255]) + piece[at + 1 :]):
+                with contextlib.suppress(ValueError):
+                    assert len(core.unpack(forged)) % core.EVENT_SIZE == 0
+
+
 def _leaks(core: Any, calls: int) -> None:
     """Blocks of memory held must not grow with the number of calls."""
     recorder = core.Recorder(on_signature=lambda *described: None)
@@ -222,10 +261,16 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.exercise is not None:
         exercise(load(chosen.exercise), chosen.calls)
-        print("the core ran clean")
+        again = load(chosen.exercise)  # a module of its own, that goes when the last of it goes
+        stray = _one_recorder(again, 100, totals=False, inside=False)
+        del again
+        gc.collect()
+        assert stray(1) is None and stray.__class__ is type(main)
+        print("the core ran clean", flush=True)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        return run(build(Path(folder)))
+        target = build(Path(folder))
+        return run([__file__, "--exercise", str(target)]) or run_tests(target)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import builtins
 import gc
 import inspect
 import linecache
@@ -119,24 +117,11 @@ def test_code_without_a_file(core_name: str) -> None:
     assert t.source()[name].lines[1].text == "z = torch.cos(y)" and t.source()[name].lines[1].n == 1
 
 
-def test_a_notebooks_cell_is_called_as_the_notebook_calls_it(core_name: str) -> None:
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    InteractiveShell.clear_instance()
-    quiet = Config()
-    quiet.HistoryManager.enabled = False
-    shell = InteractiveShell.instance(history_length=0, config=quiet)
-    try:
-        shell.run_cell("import torch, luxmeter as lux\nx = torch.ones(2)", store_history=True)
-        shell.run_cell("with lux.trace() as t:\n    torch.sin(x)", store_history=True)
-        shell.run_cell("t.result.recording;", store_history=True)  # read while the shell is there
-        t = shell.user_ns["t"]
-    finally:
-        InteractiveShell.clear_instance()
-        atexit.unregister(shell.atexit_operations)  # which keeps the shell, its names and so the trace
-        shell.user_ns.clear()
-        vars(builtins).pop("display", None)
+def test_a_notebooks_cell_is_called_as_the_notebook_calls_it(core_name: str, ipython: Any) -> None:
+    ipython.run_cell("import torch, luxmeter as lux\nx = torch.ones(2)", store_history=True)
+    ipython.run_cell("with lux.trace() as t:\n    torch.sin(x)", store_history=True)
+    ipython.run_cell("t.result.recording;", store_history=True)  # read while the shell is there
+    t = ipython.user_ns["t"]
     ((file, line, function),) = lines_of(t, "torch.sin")
     assert (file, line, function) == ("In[2]", 2, "<module>")
     assert t.source()["In[2]"].lines[1].text == "    torch.sin(x)"

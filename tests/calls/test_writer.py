@@ -6,23 +6,24 @@ import gc
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import luxmeter as lux
-from luxmeter.calls import describe, records, session, writer
+from luxmeter.calls import describe, packed, session, writer
 from luxmeter.calls.arguments import Arguments
 from luxmeter.errors import LuxmeterWarning, forget_warnings
 from luxmeter.signature import Opaque
-from luxmeter.store import SegmentWriter
+from luxmeter.store import SegmentWriter, read_sealed
 
 CALLS = 6_000
 
 STEPS: dict[str, tuple[Any, str]] = {
     "take": (writer.Spill, "_take"),
-    "batch": (records, "to_batch"),
-    "columns": (records, "numbers_of"),
+    "ids": (packed, "ids_in"),
+    "batch": (packed, "to_batch"),
     "words": (describe.Names, "untold_lines"),
     "one signature": (describe, "signature_to_json"),
     "words file": (writer, "open"),
@@ -30,8 +31,9 @@ STEPS: dict[str, tuple[Any, str]] = {
     "segment": (SegmentWriter, "append"),
     "segment file": (SegmentWriter, "_open_file"),
     "segment closed": (SegmentWriter, "close"),
-    "parquet": (writer, "_write_parquet"),
-    "parquet or segment": (writer.pa.Table, "from_batches"),
+    "read again": (writer, "read_segments"),
+    "folded": (packed, "folded"),
+    "folded file": (writer, "write_sealed"),
     "end": (session.Trace, "_end"),
     "end file": (writer, "write_json"),
     "tick": (session.Trace, "_on_tick"),
@@ -59,7 +61,6 @@ def failing(real: Callable[..., Any], times: float, error: Exception) -> Callabl
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several parts in a short trace; warnings given before are given again."""
     monkeypatch.setattr(writer, "PART_ROWS", 1000)
-    monkeypatch.setattr(writer, "_PART_BYTES", 1000 * records.EVENT_DTYPE.itemsize)
     forget_warnings()
 
 
@@ -89,9 +90,10 @@ def test_a_step_that_fails_once_loses_nothing(
 ) -> None:
     owner, name = STEPS[step]
     _inject(monkeypatch, owner, name, 1, error)
-    with pytest.warns(LuxmeterWarning, match=type(error).__name__):
+    with pytest.warns(LuxmeterWarning, match=type(error).__name__) as told:
         t = traced(step)
-    assert t.table()["work"].n == CALLS
+        assert t.table()["work"].n == CALLS
+    assert not [warning for warning in told if "damaged" in str(warning.message)]
     assert lost(t) == 0
     assert {str(signature) for _, signature in t.result.signatures} == {str([0] * n) for n in range(7)}
     assert any(type(error).__name__ in note for note in t.result.notes())
@@ -103,7 +105,7 @@ def test_a_step_that_always_fails_is_told_and_every_call_accounted_for(
 ) -> None:
     owner, name = STEPS[step]
     _inject(monkeypatch, owner, name, float("inf"), RuntimeError("a fault"))
-    monkeypatch.setattr(writer, "_MAX_WAITING_BYTES", 3000 * records.EVENT_DTYPE.itemsize)
+    monkeypatch.setattr(writer, "_MAX_WAITING_BYTES", 10_000)
     with pytest.warns(LuxmeterWarning, match="a fault"):
         t = traced(step)
     monkeypatch.undo()
@@ -136,11 +138,6 @@ def test_events_that_vanish_on_the_way_are_missed(core_name: str, monkeypatch: p
 
 
 def _inject(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, times: float, error: Exception) -> None:
-    if owner is writer.pa.Table:  # a type that cannot be changed: a module that looks like it
-        stand_in = type("pa", (), {"__getattr__": lambda _, attribute: getattr(records.pa, attribute)})()
-        stand_in.Table = type("Table", (), {name: staticmethod(failing(owner.from_batches, times, error))})
-        monkeypatch.setattr(writer, "pa", stand_in)
-        return
     HAPPENED.clear()
     real = open if name == "open" else getattr(owner, name)
     monkeypatch.setattr(owner, name, failing(real, times, error), raising=False)
@@ -221,3 +218,59 @@ def test_text_that_is_no_text(core_name: str) -> None:
         assert t.wrap(len, name="w\udcff")("a\udcff") == 2
     assert [row.name for row in t.table()] == ["w\udcff"]
     assert t.result.notes() == []
+
+
+def test_parts_that_grow_slowly_are_folded_into_full_pieces(
+    core_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a program that calls seldom each flush leaves a small piece; what it says is the same before and after."""
+    seen = []
+
+    def folding(path: Path, rows: int) -> None:
+        before = writer.read_segments(path)
+        real(path, rows)
+        seen.append((packed.to_columns(before), packed.to_columns(read_sealed(path.with_suffix(".parquet")))))
+        sizes.append((before.num_rows, read_sealed(path.with_suffix(".parquet")).num_rows))
+
+    sizes: list[tuple[int, int]] = []
+    real = writer._write_folded
+    monkeypatch.setattr(writer, "_write_folded", folding)
+    with lux.trace(framework=None, keep=tmp_path / "t") as t:
+        work = t.wrap(len, name="work")
+        for _ in range(50):
+            work("")
+            other = threading.Thread(target=work, args=("a",))
+            other.start()
+            other.join()
+            assert t._spill is not None
+            t._spill.flush()
+    assert sizes[0][0] >= 50 and sizes[0][1] <= 51  # a piece a thread
+    for before, after in seen:
+        assert before.sort_by([("thread", "ascending"), ("start_ns", "ascending")]) == after.sort_by(
+            [("thread", "ascending"), ("start_ns", "ascending")]
+        )
+    assert t.table()["work"].n == 100
+    assert not list(tmp_path.rglob("*.arrows"))
+
+
+def test_what_a_disk_changed_before_it_was_folded_is_told_and_the_rest_kept(
+    core_name: str, tmp_path: Path
+) -> None:
+    """Half of what waits to be folded cannot be read again: it is not folded, and what is left of it is read."""
+    with lux.trace(framework=None, keep=tmp_path / "t") as t:
+        work = t.wrap(len, name="work")
+        for _ in range(2):
+            for _ in range(100):
+                work("")
+            assert t._spill is not None
+            t._spill.flush()
+        (segment,) = tmp_path.rglob("*.arrows")
+        content = bytearray(segment.read_bytes())
+        content[-100] ^= 255
+        segment.write_bytes(content)
+        with pytest.warns(LuxmeterWarning) as told:
+            t.stop()
+            kept = t.table()["work"].n
+    assert 0 < kept < 200
+    assert any("damaged" in str(warning.message) for warning in told)
+    assert segment.exists()

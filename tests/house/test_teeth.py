@@ -163,13 +163,14 @@ def test_what_stays_patched_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "excepthook", len)
     ours = type("Planted", (), {"__module__": "luxmeter.planted"})()
     monkeypatch.setattr(sys, "meta_path", [ours, *sys.meta_path])
+    monkeypatch.setitem(sys.modules, "__main__", type(sys)("__main__"))
     handler = signal.signal(signal.SIGTERM, lambda *_: None)
     found = residue.faults(before)
     signal.signal(signal.SIGTERM, handler)
     monkeypatch.undo()
     patched = {line.removeprefix("not as it was: ") for line in found}
     assert patched >= {
-        "torch.relu", "torch:Tensor.added", "torch.nn.functional.relu", "os.fork", "sys.excepthook", "signal.SIGTERM",
+        "torch.relu", "torch:Tensor.added", "torch.nn.functional.relu", "os.fork", "sys.excepthook", "signal.SIGTERM", "sys.modules.__main__",
         "multiprocessing.spawn.get_preparation_data", f"sys.meta_path.Planted at {id(ours)}",
     }  # fmt: skip
     assert not residue.faults(before)

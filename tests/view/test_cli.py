@@ -67,7 +67,7 @@ def test_init_and_reindex(tmp_path: Path) -> None:
     assert luxmeter("init").stdout == f"There is already a lab in {place}\n"
     with Lab.open(place).create_run("a"):
         pass
-    assert luxmeter("reindex").stdout == f"The index of {place} holds 1 runs\n"
+    assert luxmeter("reindex").stdout == f"The index of {place} holds 1 run\n"
     assert json.loads(luxmeter("gc", "--json").stdout)["trashed"] == 0
 
 

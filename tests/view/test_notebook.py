@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import html
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +25,15 @@ from luxmeter.store import Lab
 from luxmeter.view.pages.notebook_report import notebook_report
 
 pytest.importorskip("IPython")
-from IPython.core.interactiveshell import InteractiveShell
-from traitlets.config import Config
 
 ONE_CORE = "a page of a trace is looked at; what a trace holds is held on both in calls/"
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setattr(builtins, "display", None, raising=False)  # which a shell leaves there
-    InteractiveShell.clear_instance()
-    config = Config()
-    config.HistoryManager.enabled = False  # its thread would stay
-    made = InteractiveShell.instance(history_length=0, config=config)
-    made.run_line_magic("load_ext", "luxmeter")
-    made.run_cell("import torch\nx = torch.ones(3)")
-    yield made
-    InteractiveShell.clear_instance()
+def shell(ipython: Any) -> Any:
+    ipython.run_line_magic("load_ext", "luxmeter")
+    ipython.run_cell("import torch\nx = torch.ones(3)")
+    return ipython
 
 
 def test_a_cell_is_traced(shell: Any) -> None:
@@ -131,11 +121,11 @@ def test_runs_and_lists(lab: Lab) -> None:
     make_run(lab, HOSTILE, params={HOSTILE: HOSTILE}, metrics={HOSTILE: [2.0, 1.0, 0.5]}, tags=["x<y"])
     found = lux.runs()
     assert HOSTILE in as_html(found) and HOSTILE in as_html(found[0]) and "<svg" in found[0]._repr_html_()
-    assert repr(found[0]).startswith("<run ") and repr(found).startswith("1 runs")  # text stays text
+    assert repr(found[0]).startswith("<run ") and repr(found).startswith("1 run")  # text stays text
     for i in range(60):
         make_run(lab, f"run{i}")
     assert "... and 11 more" in as_html(lux.runs())
-    assert "0 runs" in as_html(lux.runs("name = 'nobody'"))
+    assert "no runs" in as_html(lux.runs("name = 'nobody'"))
 
 
 def test_a_damaged_run_is_one_line(lab: Lab) -> None:
@@ -173,7 +163,7 @@ def test_benchmarks_and_checks() -> None:
     times = tuple(1e-5 + i * 1e-8 for i in range(30))
     row = Row(HOSTILE, "f32[3]", "", "fp32", "eager", n=30, median_us=10.0, times_s=times)
     made = BenchResult((row,))
-    assert HOSTILE in as_html(made) and "0 cases" in as_html(CheckResult(()))
+    assert HOSTILE in as_html(made) and "no cases" in as_html(CheckResult(()))
     assert "nothing is called a difference" in as_html(diff_benchmarks(made, made))
     as_html(diff_many([made, made, made]))
 

@@ -56,7 +56,7 @@ def test_repeats_with_one_metric_are_tested(lab: Lab) -> None:
 
 def test_repeats_say_what_is_left_out(lab: Lab) -> None:
     lab.create_run("net", params={"lr": 0.1, "seed": 9}).finish("failed")
-    assert "1 runs are left out" in call("repeats").stdout
+    assert "1 run left out" in call("repeats").stdout
 
 
 def test_plot_in_the_terminal_and_into_files(lab: Lab, tmp_path: Path) -> None:

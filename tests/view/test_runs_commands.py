@@ -175,7 +175,7 @@ def test_show_has_everything(lab: Lab, command: Any) -> None:
     run.marks.set_note("two\nlines")
     said = command("show", "best")
     for part in (run.id, "finished", "train.py --lr 0.1   (seed 7)", "abacus", "torch 2.13.0", "two\n           lines",
-                 "out/a.ckpt  2.00 KiB, kept", "epoch 2", "1 files that ran"):  # fmt: skip
+                 "out/a.ckpt  2.00 KiB, kept", "epoch 2", "1 file that ran"):  # fmt: skip
         assert part in said, part
     row = next(line for line in said.splitlines() if line.startswith("loss"))
     assert row.split()[:6] == ["loss", "3", "2", "0.1", "0.1", "3"] and row.split()[6] == "█▆▁"
@@ -319,7 +319,7 @@ def test_gc_forgets_the_snapshots_of_removed_runs_and_nothing_else(lab: Lab, com
     command("rm", runs[0].id, runs[2].id)
     command("gc", "--keep-trash")
     assert len(git("for-each-ref", "refs/luxmeter").splitlines()) == 3
-    assert "1 snapshots in git" in command("gc")
+    assert "1 snapshot in git" in command("gc")
     left = git("for-each-ref", "--format=%(refname)").split()
     assert left == ["refs/heads/main", *sorted(f"refs/luxmeter/{run.id}" for run in runs[1:])]
 
@@ -343,7 +343,7 @@ def test_import_tensorboard(lab: Lab, command: Any) -> None:
     files = TensorBoardFiles("logs/one")
     files.log({"loss": 0.5}, step=3)
     files.close()
-    assert "1 runs of tensorboard" in command("import", "tensorboard", "logs")
+    assert "1 run of tensorboard" in command("import", "tensorboard", "logs")
     assert lab.runs()[0].metrics["loss"]["last"] == 0.5
 
 

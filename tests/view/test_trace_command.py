@@ -77,7 +77,7 @@ torch.ones(3).sum()
 @pytest.mark.parametrize(
     ("module", "owner", "name"),
     [
-        ("writer", "module", "_write_parquet"),
+        ("writer", "module", "_write_folded"),
         ("writer", "module.Spill", "_take"),
         ("result", "module.TraceResult", "table"),
     ],

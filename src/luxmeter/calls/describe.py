@@ -298,7 +298,7 @@ def read_lines(
     signatures: dict[int, SignatureNames] = {}
     threads: dict[int, str] = {}
     sites: dict[int, SiteNames] = {}
-    for line in lines:
+    for line in filter(None, lines):  # an empty one ends what a failed write had begun
         try:
             told = json.loads(_without_sum(line))
             check_line(told)

@@ -90,7 +90,7 @@ class TraceOptions:
     name: str = option("trace", "What it is called.", check=_NAME)
     framework: str | None = option("auto", "torch, mindspore or both (auto); None: what is wrapped alone.")
     max_signatures: int = option(4096, "Signatures of one callable.", check=at_least(1))
-    max_pending: int = option(262144, "Calls in memory that are not written yet.", check=at_least(1))
+    max_pending: int = option(1 << 20, "Calls in memory that are not written yet.", check=at_least(1))
     lossless: bool = option(
         False, "The program waits for a writer that falls behind; else calls are lost and counted."
     )

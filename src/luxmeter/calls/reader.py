@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from luxmeter.calls import packed
 from luxmeter.calls.checked import check_end
 from luxmeter.calls.chunks import AT_ONCE, OWN_WORK, Columns, Events, OwnWork, Part, chunks_of
 from luxmeter.calls.describe import OWN_NAME, read_lines
@@ -439,9 +440,14 @@ def events_of_part(part: Path, columns: list[str] | None = None) -> pa.Table | N
 
 
 def _read_part(part: Path, columns: list[str] | None) -> pa.Table | None:
-    """As it lies on disk: the lowest layer of reading."""
-    compact = part.with_suffix(".parquet")
-    return read_sealed(compact, columns) if compact.exists() else read_segments(part, columns=columns)
+    """One part, from the file that it was folded into, or from its segments; packed, or as columns (in formats 1 and 2)."""
+    folded = part.with_suffix(".parquet")
+    table = None if folded.exists() else read_segments(part)
+    if table is None and folded.exists():  # or it was folded meanwhile
+        table = read_sealed(folded)
+    if table is not None and packed.COLUMN in table.column_names:
+        table = packed.to_columns(table)
+    return table.select(columns) if table is not None and columns is not None else table
 
 
 def parts_of(process: Path) -> list[Path]:

@@ -20,6 +20,8 @@ Format history
    leaves an event of the recorder's own, of the callable `(step)`. `end.json` has the pauses of each thread (`pauses`: kind, thread,
    start, duration; `short_pauses`: the number and time of those too short to keep). Format 1 is read as if no line were known.
    Every line of `words.jsonl` ends with its CRC-32 (`sum`), `end.json` has one (`$sum`), events are sealed (store/sealed.py).
+3: Events lie as the core packed them, not as columns: the segments and the Parquet of a part have one column, `packed`, of pieces
+   (what is in one: core/_core.c at "packed events", docs/format.md). Formats 1 and 2 are read.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ import pyarrow as pa
 
 from luxmeter.signature import Signature
 
-FORMAT = 2
+FORMAT = 3
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 CALL, SPAN, SECTION, OPENS = 0, 1, 2, 3
@@ -63,16 +65,6 @@ EVENT_SCHEMA = pa.schema(
     [pa.field(name, pa.from_numpy_dtype(EVENT_DTYPE[name]), nullable=False) for name in EVENT_DTYPE.names],
     metadata={b"luxmeter.calls": str(FORMAT).encode()},
 )
-
-# Times change little from event to event: differences take 2 to 3 bytes. The rest are few values, as runs.
-_DELTAS = ("start_ns", "duration_ns")
-PARQUET_OPTIONS: dict[str, Any] = {
-    "use_dictionary": [name for name in EVENT_DTYPE.names if name not in _DELTAS],
-    "column_encoding": dict.fromkeys(_DELTAS, "DELTA_BINARY_PACKED"),
-    "compression": "zstd",
-    "compression_level": 1,
-    "write_statistics": False,
-}
 
 
 def to_batch(chunks: Sequence[bytes]) -> pa.RecordBatch:

@@ -1,5 +1,8 @@
 """The background writer of one process: takes events out of the recorder and lays them down in the trace's folder.
 
+They are laid down as the core packed them, so that the smallest call does not outrun it; a part that is complete is
+folded (full pieces, compressed) when there is time, at the latest at the end. Columns are made of it by who reads it.
+
 Never blocks the program and never raises into it: what cannot be written is kept and tried again; what is lost in
 the end is counted and told. What rests in the folder and what is said to be lost make up what the core counted.
 """
@@ -17,12 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
-from luxmeter.calls import records
+from luxmeter.calls import packed, records
 from luxmeter.files import write_json
-from luxmeter.store import SegmentWriter, write_sealed
+from luxmeter.store import SegmentWriter, read_segments, write_sealed
 
 if TYPE_CHECKING:
     from luxmeter.calls.core._core import Recorder
@@ -30,10 +32,10 @@ if TYPE_CHECKING:
 
 THREAD_NAME = "luxmeter-trace-writer"
 FLUSH_EVERY_S = 0.25
-# A part is compacted while the program goes on, so that little is left to do at the end. Few large steps: before each
-# the writer may have to wait 5 ms until a busy program yields the interpreter.
-PART_ROWS = 1 << 16
-_PART_BYTES = PART_ROWS * records.EVENT_DTYPE.itemsize
+# Events in a part: what is folded and read at once. Few large steps: before each the writer may have to wait 5 ms until a busy
+# program yields the interpreter.
+PART_ROWS = 1 << 17
+_MANY_ROWS = 1 << 16  # a turn that took more is one of a program that calls fast: no time to fold now
 # What waits for a disk that refuses it; beyond this the oldest is lost.
 _MAX_WAITING_BYTES = 1 << 24
 # Buffers of 2,048 events: to wake for each would make the program yield too often.
@@ -74,7 +76,8 @@ class Spill:
         self._part = 0
         self._part_rows = 0
         self._segments: SegmentWriter | None = None
-        self._batches: list[pa.RecordBatch] = []
+        self._complete: deque[tuple[Path, int]] = deque()  # parts, with their rows, that are not folded yet
+        self._taken = 0  # in this turn
         self._last_flush = time.monotonic()
 
     # -- from the program's threads
@@ -122,6 +125,8 @@ class Spill:
             self._write()
             self._write_alone()
             self._close_part()
+            while self._complete:
+                self._fold()
             if end is not None:
                 self._write_end(end)
 
@@ -132,24 +137,29 @@ class Spill:
             self._ready.acquire(timeout=FLUSH_EVERY_S)
             with self._writing:
                 late = time.monotonic() - self._last_flush >= FLUSH_EVERY_S
+                self._taken = 0
                 self._guarded(lambda: self._take(partial=late))  # noqa: B023  (called at once)
-                if late or sum(map(len, self._pieces)) >= _PART_BYTES:
-                    self._write()
+                self._write()
+                if self._complete and self._taken < _MANY_ROWS:
+                    self._fold()
             if self._tick is not None:
                 self._guarded(self._tick)
 
     def _take(self, *, partial: bool) -> None:
-        self._pieces.extend(self._recorder.drain(partial))
+        if partial:
+            self._last_flush = time.monotonic()
+        pieces = self._recorder.take(partial)
+        self._pieces.extend(pieces)
+        self._taken = sum(packed.count(piece)[0] for piece in pieces)
 
     def _write(self) -> None:
         """Lay down what was taken, piece by piece: copies of much at once would be seen in the memory."""
-        self._last_flush = time.monotonic()
         while self._pieces:
-            chosen, size = [], 0
+            chosen, rows = [], self._part_rows
             for piece in self._pieces:
                 chosen.append(piece)
-                size += len(piece)
-                if size >= _PART_BYTES:
+                rows += packed.count(piece)[0]
+                if rows >= PART_ROWS:
                     break
             if not self._guarded(lambda: self._write_pieces(chosen)):  # noqa: B023
                 break  # they stay where they are, for the next turn: events must not change their order
@@ -168,22 +178,19 @@ class Spill:
                 self._lose(piece)
 
     def _lose(self, piece: bytes) -> None:
-        self.lost += _calls(np.frombuffer(piece, records.EVENT_DTYPE)["flags"])
+        self.lost += packed.count(piece)[1]
 
     def _write_pieces(self, chosen: list[bytes]) -> None:
-        batch = records.to_batch(chosen)
-        for column in ("callable", "section", "module"):
-            self._callables.update(_distinct(batch, column))
-        self._sites.update(_distinct(batch, "site"))
+        callables, sites = packed.ids_in(chosen)
+        self._callables.update(callables)
+        self._sites.update(sites)
         self._guarded(self._write_names)
-        # A whole part at once needs no segment first.
-        if self._batches or batch.num_rows < PART_ROWS:
-            if self._segments is None:
-                self._segments = SegmentWriter(self._part_path())
-            self._segments.append(batch)
-        self.written += _calls(records.numbers_of(batch.column("flags")))
-        self._part_rows += batch.num_rows
-        self._batches.append(batch)
+        if self._segments is None:
+            self._segments = SegmentWriter(self._part_path())
+        self._segments.append(packed.to_batch(chosen))
+        for rows, calls in map(packed.count, chosen):
+            self._part_rows += rows
+            self.written += calls
 
     def _part_path(self) -> Path:
         return self.folder / "events" / f"{self._part:04}"
@@ -227,23 +234,19 @@ class Spill:
             self._insist(write)
 
     def _close_part(self) -> None:
-        """Lay down the part as Parquet; its segments go when that is there. Readers take either, Parquet first."""
-        batches, self._batches = self._batches, []
+        """Nothing more comes to this part."""
         segments, self._segments = self._segments, None
-        path, self._part_rows = self._part_path(), 0
-        if not batches:
-            return
-        self._part += 1
         if segments is not None:
             self._guarded(segments.close)
-        if self._guarded(lambda: _write_parquet(path, batches)):
+            self._complete.append((self._part_path(), self._part_rows))
+            self._part += 1
+        self._part_rows = 0
+
+    def _fold(self) -> None:
+        """Fold a complete part into one file; its segments go when that is there. Readers take either, the file first."""
+        path, rows = self._complete.popleft()
+        if self._guarded(lambda: _write_folded(path, rows)):
             shutil.rmtree(path, ignore_errors=True)
-        # Without room for the compact copy the segments stay, or are made.
-        elif segments is None and not self._guarded(lambda: _write_segment(path, batches)):
-            rows = sum(_calls(records.numbers_of(batch.column("flags"))) for batch in batches)
-            self.written -= rows
-            self.lost += rows
-        batches.clear()
         pa.default_memory_pool().release_unused()
 
     def _guarded(self, work: Callable[[], object]) -> bool:
@@ -262,29 +265,15 @@ class Spill:
         return self._guarded(work) or self._guarded(work)
 
 
-def _calls(flags: np.ndarray[Any, Any]) -> int:
-    """How many events are the program's."""
-    return int(np.count_nonzero(flags & records.OWN == 0))
-
-
-def _distinct(batch: pa.RecordBatch, column: str) -> list[int]:
-    found: list[int] = np.flatnonzero(np.bincount(records.numbers_of(batch.column(column)))).tolist()
-    return found
-
-
-def _write_segment(path: Path, batches: list[pa.RecordBatch]) -> None:
-    segments = SegmentWriter(path)
-    try:
-        segments.append(pa.Table.from_batches(batches))
-    finally:
-        segments.close()
-
-
-def _write_parquet(path: Path, batches: list[pa.RecordBatch]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write_folded(path: Path, rows: int) -> None:
+    """OSError if the events are not all in the part's segments any more: these stay then."""
+    table = read_segments(path)
+    folded, found = packed.folded(table) if table is not None else (None, 0)
+    if found != rows:
+        raise OSError(f"{rows - found} of {rows} events in {path} cannot be read again")
     temporary = path.with_suffix(".part")
     try:
-        write_sealed(temporary, pa.Table.from_batches(batches), records.PARQUET_OPTIONS)
+        write_sealed(temporary, folded, packed.PARQUET_OPTIONS)
         os.replace(temporary, path.with_suffix(".parquet"))
     finally:
         temporary.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, overload
 from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError, suggestion, warn_once
 from luxmeter.files import write_named
+from luxmeter.render import counted
 from luxmeter.signature import Signature, signature_from_json, to_json
 from luxmeter.store import put_result
 from luxmeter.torch_extra import require_torch
@@ -121,7 +122,7 @@ class Operators:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<{len(self)} operators of {len({c.op for c in self})} names, {sum(c.count for c in self)} calls>"
+        return f"<{self.title}>"
 
     def _repr_html_(self) -> str:
         """In a notebook."""
@@ -189,7 +190,7 @@ class Operators:
     def title(self) -> str:
         """In a line: how many."""
         names, calls = len({case.op for case in self}), sum(case.count for case in self)
-        return f"{len(self)} operators of {names} names, {calls:,} calls"
+        return f"{counted(len(self), 'operator')} of {counted(names, 'name')}, {counted(calls, 'call')}"
 
     def save(self, path: str | Path) -> Path:
         """Write all cases to one file, whole or not at all."""

@@ -15,7 +15,7 @@ from luxmeter.environment import Difference
 from luxmeter.errors import UsageError
 from luxmeter.operators.results import MEASURED, BenchResult, Row, load_benchmark
 from luxmeter.operators.weighing import RunVerdict, rounds_of, run_verdicts, turns_of, weight_ns
-from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
+from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, counted
 from luxmeter.verdict import Regression, Wander
 
 _IDENTITY = ("op", "kernel", "signature", "scale", "dtype", "backend", "mode", "device", "threads")
@@ -149,9 +149,9 @@ class BenchDiff:
 
     def summary(self) -> list[str]:
         """The lines below the table: what was counted, the verdict, what else is different, what a reader must know."""
-        counted = ", ".join(f"{len(self.of(call))} {call}" for call in _ORDER if self.of(call))
+        calls = ", ".join(f"{len(self.of(call))} {call}" for call in _ORDER if self.of(call))
         lines = [
-            f"{counted or 'nothing to compare'}; below {self.threshold:.1%} nothing is called a difference"
+            f"{calls or 'nothing to compare'}; below {self.threshold:.1%} nothing is called a difference"
         ]
         lines += [found.sentence for found in self.verdicts]
         mean = self.geometric_mean
@@ -162,7 +162,7 @@ class BenchDiff:
             lines.append(f"not the same environment: {said}")
         if self.rounds:
             lines.append(
-                f"measured in turns, {self.rounds} round{'s' * (self.rounds != 1)}: what the machine did met both alike"
+                f"measured in turns, {counted(self.rounds, 'round')}: what the machine did met both alike"
             )
         return [*lines, *self.notes]
 

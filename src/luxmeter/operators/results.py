@@ -24,7 +24,7 @@ from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
 from luxmeter.files import write_named
 from luxmeter.operators.series import series_of
-from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span
+from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, counted, span
 from luxmeter.store import put_result
 from luxmeter.typed_fields import checked_fields
 
@@ -281,9 +281,7 @@ class BenchResult:
         for name in ("dtype", "backend", "device"):
             how.append(", ".join(dict.fromkeys(str(getattr(row, name)) for row in self.rows)))
         failed = sum(row.status not in MEASURED for row in self.rows)
-        said = [
-            f"{len(self)} row{'s' * (len(self) != 1)}, {ops} operator{'s' * (ops != 1)} in {how[0]} on {how[1]} ({how[2]})"
-        ]
+        said = [f"{counted(len(self), 'row')}, {counted(ops, 'operator')} in {how[0]} on {how[1]} ({how[2]})"]
         said += [f"{failed} not measured"] if failed else []
         said += [] if self.complete else ["stopped early"]
         return ", ".join(said)

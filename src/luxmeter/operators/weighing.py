@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from luxmeter.operators.results import Row
+from luxmeter.render import counted
 from luxmeter.stats import Floats
 from luxmeter.verdict import Wander, log_ratios
 
@@ -91,7 +92,7 @@ class RunVerdict:
         return said
 
     def _covered(self) -> str:
-        rows = f"{self.rows} compared row{'s' * (self.rows != 1)}"
+        rows = f"{counted(self.rows, 'compared row')}"
         about = "about " if self.estimated > 0.5 else ""
         if self.coverage is None:
             return f" Weighed by calls times time: {rows}."

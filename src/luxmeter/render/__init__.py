@@ -8,6 +8,7 @@ from luxmeter.doors import door
 
 if TYPE_CHECKING:
     from luxmeter.render.amounts import amount as amount
+    from luxmeter.render.amounts import counted as counted
     from luxmeter.render.amounts import long_span as long_span
     from luxmeter.render.amounts import number as number
     from luxmeter.render.amounts import size as size
@@ -71,6 +72,7 @@ __getattr__, __dir__, __all__ = door(
     __name__,
     {
         "amount": "amounts",
+        "counted": "amounts",
         "long_span": "amounts",
         "number": "amounts",
         "size": "amounts",

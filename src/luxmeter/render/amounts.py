@@ -33,6 +33,11 @@ def amount(count: float) -> str:
     return _scaled(count, 1000.0, ("", " K", " M", " G", " T", " P", " E"))
 
 
+def counted(many: int, what: str) -> str:
+    """`1 run`, `2 runs`, `12,000 runs`, `no runs`."""
+    return f"{many or 'no'} {what}s" if many != 1 and many < 10_000 else f"{many:,} {what}{'s' * (many != 1)}"
+
+
 def size(size_bytes: float) -> str:
     """102228128 -> `97.5 MiB`."""
     return _scaled(size_bytes, 1024.0, (" B", " KiB", " MiB", " GiB", " TiB", " PiB"))

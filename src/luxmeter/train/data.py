@@ -14,6 +14,7 @@ from torch.utils.data.distributed import DistributedSampler
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.experiment import DataLoader, Shard, ShardedBatches
 from luxmeter.nested import tensors_of
+from luxmeter.render import counted
 from luxmeter.train.registries import about
 
 NAMES = ("train", "eval", "test")
@@ -206,7 +207,7 @@ def described(loader: Any) -> str:
     """`a DataLoader of 3 samples in batches of 4 with drop_last`: what can be said of data without reading it."""
     said = f"a {type(loader).__name__}"
     try:
-        said += f" of {len(loader.dataset)} samples"
+        said += f" of {counted(len(loader.dataset), 'sample')}"
     except (AttributeError, TypeError):
         return said
     size = getattr(loader, "batch_size", None)

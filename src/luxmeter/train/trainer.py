@@ -25,6 +25,7 @@ from luxmeter.experiment import (
 )
 from luxmeter.model import ModelCost, analyze
 from luxmeter.ranks import is_main
+from luxmeter.render import counted
 from luxmeter.store import Run
 from luxmeter.train import checkpoints, loop, own_run, parts
 from luxmeter.train.callbacks.callback import Callbacks
@@ -622,7 +623,7 @@ def device_of(given: Any) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= (there := torch.cuda.device_count()):
         raise UsageError(
             "trainer-device",
-            f"params.device is {given!r}, and torch sees {there or 'no'} CUDA device{'' if there == 1 else 's'} here.",
+            f"params.device is {given!r}, and torch sees {counted(there, 'CUDA device')} here.",
             'Check the driver and CUDA_VISIBLE_DEVICES, or give another one: "cpu".',
         )
     return device

@@ -6,7 +6,7 @@ from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import Explanation, RunDiff, Runs
 from luxmeter.model import ModelComparison, ModelCost
 from luxmeter.operators import Operators
-from luxmeter.render import Chart, Column, Line, Table, charts_repr, pre_repr, repr_html
+from luxmeter.render import Chart, Column, Line, Table, charts_repr, counted, pre_repr, repr_html
 from luxmeter.store import Run, flatten, records
 from luxmeter.view.text.model import comparison_table, cost_tables, summary_lines, warning_lines
 from luxmeter.view.text.operators import operators_table
@@ -53,7 +53,7 @@ def metric_charts(run: Run, most: int = _MOST_CHARTS) -> list[Chart]:
 def runs_html(found: Runs) -> str:
     """Runs, the first of them as `luxmeter runs` lists them."""
     rows = found[:_MOST_RUNS].rows
-    title = f"{len(found)} runs" + (f" of {found.lab.folder}" if found.lab else "")
+    title = counted(len(found), "run") + (f" of {found.lab.folder}" if found.lab else "")
     more = f"... and {len(found) - _MOST_RUNS} more" if len(found) > _MOST_RUNS else ""
     return repr_html(rows_table(rows, default_columns(rows)), more, title=title) if rows else repr_html(title)
 

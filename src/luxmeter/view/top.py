@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.render import BYTES, NUMBER, Column, Table, long_span, one_line, plain, sparkline
+from luxmeter.render import BYTES, NUMBER, Column, Table, counted, long_span, one_line, plain, sparkline
 from luxmeter.store import GoingRuns
 from luxmeter.train import control_run
 from luxmeter.view.live import LiveCurve, LiveRun
@@ -173,7 +173,7 @@ class Top:
         """How many go on, and where."""
         going = sum(live.state == "running" for live in self.runs.values())
         ended = len(self.runs) - going
-        said = f"{going or 'no'} run{'s' * (going != 1)} going on"
+        said = f"{counted(going, 'run')} going on"
         return f"{said}{f', {ended} ended' if ended else ''} in {self.folder}"
 
     def _list(self, width: int, room: int) -> list[ScreenLine]:

@@ -1,10 +1,26 @@
 /* The recorder core: the contract of _core.pyi, in plain CPython C API (no framework headers).
  *
- * Order of this file: clock and hash, records, threads and buffers, events, where a tensor keeps its shape, signatures,
- * sites (the lines that call), the path of one call, stand-in types, sections, Recorder methods, module.
+ * One file, because the path of one call runs through all of it (clock, signature, site, packing, in 35 ns) and is fast
+ * because the compiler sees it as one piece: in files of their own its steps would be calls, or headers full of code. In order:
  *
- * Everything runs under the GIL; buffers are touched only where no Python code can run in between. An event is
- * plain numbers: no Python object is made for it, so that the cyclic collector has nothing to look at. */
+ *     clock and hash                   now(), and how keys are mixed
+ *     records                          every struct, and who owns what in it
+ *     threads and buffers              which thread this is; chunks of memory; how hooks are called
+ *     packed events                    how an event waits, leaves, and is taken apart again
+ *     events                           one event counted and packed, or added to a total
+ *     where a tensor keeps its shape   layout: read without asking
+ *     signatures                       arguments -> a number
+ *     sites                            the line that calls -> a number
+ *     the path of one call             all of the above in turn
+ *     stand-in types, sections, Recorder, module
+ *
+ * References: a PyObject pointer in a struct is owned unless its comment says borrowed; so is one that a function returns, unless
+ * its comment says so. Arguments are borrowed. Events, threads, callables and totals are plain numbers: no Python object is made for
+ * one, so that the cyclic collector has nothing to look at, and the thread that writes them needs the interpreter seldom.
+ *
+ * Everything runs under the GIL; buffers are touched only where no Python code can run in between. What the module itself owns
+ * (types, words, the layout of tensors) stands in its State, so that it can be loaded more than once; what is static is
+ * a fact about the process (its clock, its Python's frames) or a number that must never come twice. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
@@ -31,7 +47,8 @@
 enum { CALL = 0, SPAN = 1, SECTION = 2, OPENS = 3 };
 enum { RAISED = 1, INSIDE = 2, SPANNED = 4, FIRST = 8, COMPLETED = 16, OWN = 32 };
 enum { OPAQUE = 0, EXCHANGE = 1, KEY = 2, IDENTITY = 3, HASH = 4, ATTRIBUTES = 5 };
-enum { CHUNK_EVENTS = 2048, FREE_CHUNKS = 32, BUCKETS = 192, MAX_TOTALS = 100000 };
+enum { CHUNK_EVENTS = 2048, CHUNK_BYTES = 16384, CHUNK_SHAPES = 384, SHAPE_INDEX = 1024, FREE_CHUNKS = 32 };
+enum { BUCKETS = 192, MAX_TOTALS = 100000 };
 enum { MAX_DEPTH = 6, MAX_NUMBERS = 32, MAX_FLOATS = 16, TYPE_CACHE = 64 };
 enum { MAX_SITES = 1 << 17 }; /* places in code, each with its code object: code that is made anew all the time ends there */
 
@@ -136,12 +153,21 @@ static inline uint64_t mix(uint64_t h, uint64_t v)
 
 /* ---- records ----------------------------------------------------------------------------------------- */
 
+/* An event as it is taken apart again; while it waits it is packed, see "packed events". */
 typedef struct {
     int64_t start, duration, child, wait;
     uint32_t callable, signature, thread, section, module;
     uint16_t depth, flags;
-    uint32_t site, unused; /* in all 64 bytes: a line of the processor's cache */
+    uint32_t site, unused;
 } Event;
+
+/* What events have in common but for their times. `carries`: which times beside end and duration one has. */
+typedef struct {
+    uint32_t callable, signature, thread, section, module, site;
+    uint16_t depth, flags;
+    uint32_t carries;
+} Shape;
+enum { HAS_CHILD = 1, HAS_WAIT = 2 };
 
 /* An open call, span or section: what to restore when it closes, and what its children took. Calls keep theirs
  * on the C stack, sections in a Span object. */
@@ -153,22 +179,28 @@ typedef struct Frame {
     uint32_t callable, section, module, open, depth, site;
 } Frame;
 
+/* Events of one thread, packed. Nothing in it is a reference. */
 typedef struct Chunk {
     struct Chunk *next;
-    uint32_t used;
-    Event events[CHUNK_EVENTS];
+    int64_t end; /* of the event before */
+    uint32_t used, own, kind_bytes, time_bytes, shapes, last;
+    uint16_t index[SHAPE_INDEX]; /* the number of a shape, by hash, and 1; 0: free */
+    uint8_t kinds[2 * CHUNK_EVENTS];
+    uint8_t bytes[CHUNK_BYTES]; /* times from the front on, shapes from the back */
 } Chunk;
 
+/* A thread as one recorder knows it, which owns it and its chunk. No Python object: it may end without a word. */
 typedef struct Thread {
-    struct Thread *next;
-    Frame *top;
-    Chunk *chunk;
+    struct Thread *next; /* in the recorder's list */
+    Frame *top;   /* borrowed: on the C stack of the call, or in a Span, which takes itself out when it goes */
+    Chunk *chunk; /* being filled; NULL before the first event and after a full one */
     uint64_t token;
     int64_t own; /* the recorder's own work on this thread until now */
     uint32_t no, depth, open, section, module;
     int busy;
 } Thread;
 
+/* What the patcher added, with its running totals; its words are kept in Python, by the place in the recorder's array. */
 typedef struct {
     int64_t total, child, min, max;
     uint64_t n, raised;
@@ -176,16 +208,19 @@ typedef struct {
     uint8_t kind, module, record, boundary, floats;
 } Callable;
 
+/* Of a signature's floats. */
 typedef struct {
     uint32_t n;
     double low[MAX_FLOATS], high[MAX_FLOATS];
 } Ranges;
 
+/* A signature's place in the table; the arguments themselves are not kept. */
 typedef struct {
     uint64_t key;
     uint32_t signature; /* 0: free */
 } Interned;
 
+/* Totals mode: all calls that agree in the first row. */
 typedef struct {
     uint32_t callable, signature, section, thread, flags, site;
     uint64_t n;
@@ -193,20 +228,23 @@ typedef struct {
     uint32_t histogram[BUCKETS];
 } Total;
 
+/* A place in code. */
 typedef struct {
-    PyObject *code; /* owned, so that its address is used by no other; NULL: free */
+    PyObject *code; /* in the table owned, so that its address is used by no other; NULL: free */
     int32_t at;     /* the instruction */
     uint32_t site;  /* 0: not the user's code */
 } Site;
 
+/* What a resolver said about an instance. */
 typedef struct {
     PyObject *instance; /* borrowed: only compared, and only while ref still leads to it */
-    PyObject *ref;
+    PyObject *ref;      /* owned, a weak reference; NULL: free */
     uint32_t wrapper;
     int32_t callable;
 } Instance;
 
-/* DLPack's C exchange table, as far as it is used (dlpack.h, version 1.3). */
+/* DLPack's C exchange table, as far as it is used (dlpack.h, version 1.3). Borrowed from the capsule that holds it; what it fills a
+ * DLTensor with is the tensor's, and valid as long as that lives. */
 typedef struct {
     void *data;
     struct { int32_t type, id; } device;
@@ -224,8 +262,30 @@ typedef struct {
     void *current_work_stream;
 } ExchangeTable;
 
+/* See "where a tensor keeps its shape". */
+enum { INLINE_SIZES = 5, MAX_KEYS = 8 };
+typedef struct {
+    PyTypeObject *type; /* owned; whose samples they were: NULL until they were looked at */
+    int known;
+    size_t body_at;                      /* in the Python object */
+    size_t shape_at, dtype_at, keys_at;  /* in the body */
+    uint64_t kind;                       /* the first word of a body */
+    uint64_t keys[MAX_KEYS];             /* sets that are read directly; the first is that of usual tensors */
+    uint64_t refused[MAX_KEYS];          /* sets of samples that the table refused */
+    int key_count, refused_count;
+} Layout;
+
+/* What the module owns. Every Recorder borrows it: its type holds the module. */
+typedef struct {
+    PyTypeObject *wrapper_type, *plain_type, *property_type, *span_type, *recorder_type;
+    PyObject *str_module, *str_doc, *str_class;
+    Layout layout;
+} State;
+
+/* All memory that is no PyObject is its own, to the end of the struct. */
 typedef struct {
     PyObject_HEAD
+    State *state; /* borrowed */
     int running, on, paused, sampled_out, manual_steps;
     int inside, signatures, strides, by_totals, ended;
     uint64_t serial, epoch, run;
@@ -235,9 +295,10 @@ typedef struct {
     size_t callable_count, callable_room;
     uint8_t *seen; /* for each API name: whether it was called */
     size_t api_count, api_room;
-    Thread *threads, *orphans;
+    Thread *threads, *orphans; /* orphans: of the process that this one was forked from */
     uint32_t thread_count;
     Chunk *full, **full_tail, *spare;
+    uint64_t pending; /* events in `full` */
     uint32_t spare_count;
     Interned *interned;
     size_t interned_size, interned_used;
@@ -250,16 +311,16 @@ typedef struct {
     Instance *instances;
     size_t instance_size, instance_used;
     uint32_t wrapper_count;
-    Site *sites;        /* by code and instruction */
+    Site *sites;        /* by code and instruction; code owned */
     Site *site_list;    /* those of the user's code by number; code borrowed from `sites` */
     size_t site_size, site_used;
     uint32_t site_count, site_room;
-    struct { PyTypeObject *type; PyObject *names; int kind; } type_cache[TYPE_CACHE];
+    struct { PyTypeObject *type; PyObject *names; int kind; } type_cache[TYPE_CACHE]; /* both borrowed from `types` */
     PyObject *types; /* type -> kind, or names of attributes; keeps the types alive, so that no address is used twice */
     PyObject *apis;  /* name -> API number */
-    PyTypeObject *tensor_type;
-    PyObject *exchange;
-    int (*from_py_object)(void *, DLTensor *);
+    PyTypeObject *tensor_type; /* owned, or NULL, as all of the following */
+    PyObject *exchange;        /* the capsule: it keeps the table */
+    int (*from_py_object)(void *, DLTensor *); /* borrowed from the table */
     int direct; /* tensors are read where the table points to, see "where a tensor keeps its shape" */
     PyObject *classify, *key, *on_signature, *on_result, *on_thread, *on_chunk, *sync;
     PyObject *is_mine; /* of a code object: whether it is the user's */
@@ -268,33 +329,33 @@ typedef struct {
     int64_t described_ns;
 } Recorder;
 
+/* A stand-in. A cycle through one is broken in the recorder, see wrapper_traverse. */
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    Recorder *recorder;
-    PyObject *wrapped, *through, *resolve;
+    Recorder *recorder;                    /* owned */
+    PyObject *wrapped, *through, *resolve; /* owned; resolve: or NULL */
     int64_t callable;
     uint32_t serial;
-    PyObject *weakrefs;
+    PyObject *weakrefs; /* the interpreter's list */
 } Wrapper;
 
+/* An open section; its frame is in the thread's chain while it is open. */
 typedef struct {
     PyObject_HEAD
     Frame frame;
-    Thread *thread;
-    Recorder *recorder;
+    Thread *thread;     /* borrowed from the recorder, valid while the serial is its; NULL: closed */
+    Recorder *recorder; /* owned */
     uint64_t serial;
 } SpanObject;
 
-static PyTypeObject *wrapper_type, *plain_type, *property_type, *span_type, *recorder_type;
-static PyObject *str_module, *str_doc, *str_class;
-static uint64_t last_serial, last_token;
+static uint64_t last_serial, last_token; /* of all recorders and threads of this process */
 
 /* ---- threads and buffers ----------------------------------------------------------------------------- */
 
 static THREAD_LOCAL uint64_t own_token; /* of this OS thread; never used again by another */
 static THREAD_LOCAL uint64_t cached_serial;
-static THREAD_LOCAL Thread *cached_thread;
+static THREAD_LOCAL Thread *cached_thread; /* borrowed; only looked at while the serial is the recorder's */
 
 /* Counts an exception of a hook, keeps what the first one says, and drops it. */
 static void drop_hook_error(Recorder *r)
@@ -383,8 +444,7 @@ static Chunk *take_chunk(Recorder *r)
     } else if ((chunk = PyMem_RawMalloc(sizeof(Chunk))) == NULL) {
         return NULL;
     }
-    chunk->next = NULL;
-    chunk->used = 0;
+    memset(chunk, 0, offsetof(Chunk, kinds));
     r->chunks++;
     return chunk;
 }
@@ -409,6 +469,169 @@ static void free_threads(Thread *t)
         PyMem_RawFree(t);
         t = next;
     }
+}
+
+/* ---- packed events ----------------------------------------------------------------------------------- */
+
+/* Few events differ in more than their times: what else they are is a shape, and each kind of event is the number of one,
+ * in its chunk. A piece, as it leaves the core (little-endian):
+ *
+ *     "LXP1" | events | of them the recorder's own | shapes | bytes of kinds | bytes of times     4 bytes each
+ *     shapes, 32 bytes each, as Shape
+ *     kinds: of each event the number of its shape
+ *     times: of each event its end since that of the event before (the first: since 0), its duration, and what its shape says it
+ *            carries: child, wait
+ *
+ * Numbers in kinds and times have seven bits a byte, the lowest first, all bytes but the last with the eighth bit set; time
+ * that goes backwards wraps around in 64 bits. Each piece is complete in itself. The same in Python: _pypack.py. */
+typedef struct {
+    char magic[4];
+    uint32_t events, own, shapes, kind_bytes, time_bytes;
+} PieceHead;
+static const char piece_magic[4] = {'L', 'X', 'P', '1'};
+enum { NUMBER_BYTES = 10, TIMES = 4 };
+
+static inline uint8_t *shape_place(Chunk *c, uint32_t number)
+{
+    return c->bytes + CHUNK_BYTES - sizeof(Shape) * ((size_t)number + 1);
+}
+
+static inline uint8_t *put_number(uint8_t *at, uint64_t value)
+{
+    while (value >= 128) {
+        *at++ = (uint8_t)(value | 128);
+        value >>= 7;
+    }
+    *at++ = (uint8_t)value;
+    return at;
+}
+
+/* A shape as four words: what was written in small ones and is read in large ones at once, the processor waits for. */
+typedef struct {
+    uint64_t word[4];
+} ShapeWords;
+
+static inline ShapeWords shape_of(uint32_t callable, uint32_t signature, uint32_t thread, uint32_t section, uint32_t module,
+                                  uint32_t site, uint32_t depth, uint32_t flags, int has_child, int has_wait)
+{
+    uint64_t carries = (has_child ? HAS_CHILD : 0) | (has_wait ? HAS_WAIT : 0);
+    return (ShapeWords){{callable | (uint64_t)signature << 32, thread | (uint64_t)section << 32,
+                         module | (uint64_t)site << 32,
+                         (depth < 65535 ? depth : 65535) | (uint64_t)(uint16_t)flags << 16 | carries << 32}};
+}
+
+static inline int is_shape(const uint8_t *place, const ShapeWords *s)
+{
+    uint64_t known[4];
+    memcpy(known, place, sizeof(known));
+    return ((known[0] ^ s->word[0]) | (known[1] ^ s->word[1]) | (known[2] ^ s->word[2]) | (known[3] ^ s->word[3])) == 0;
+}
+
+static inline uint32_t shape_number(Chunk *c, const ShapeWords *s)
+{
+    if (LIKELY(c->shapes) && LIKELY(is_shape(shape_place(c, c->last), s))) return c->last;
+    uint64_t h = s->word[0] * UINT64_C(0x9E3779B97F4A7C15) + s->word[1] * UINT64_C(0xD6E8FEB86659FD93) +
+                 s->word[2] * UINT64_C(0xC4CEB9FE1A85EC53) + s->word[3] * UINT64_C(0xFF51AFD7ED558CCD);
+    size_t at = (h ^ h >> 32) * UINT64_C(0x9E3779B97F4A7C15) >> 54;
+    for (; c->index[at]; at = (at + 1) & (SHAPE_INDEX - 1))
+        if (is_shape(shape_place(c, c->index[at] - 1u), s)) return c->last = c->index[at] - 1u;
+    memcpy(shape_place(c, c->shapes), s, sizeof(*s));
+    c->last = c->shapes++;
+    c->index[at] = (uint16_t)c->shapes;
+    return c->last;
+}
+
+/* There is room for one more in every chunk that is not full. */
+static inline void pack_event(Chunk *c, const ShapeWords *s, uint64_t end, uint64_t duration, uint64_t child, uint64_t wait)
+{
+    c->kind_bytes = (uint32_t)(put_number(c->kinds + c->kind_bytes, shape_number(c, s)) - c->kinds);
+    uint8_t *at = put_number(c->bytes + c->time_bytes, end - (uint64_t)c->end);
+    at = put_number(at, duration);
+    if (child) at = put_number(at, child);
+    if (UNLIKELY(wait)) at = put_number(at, wait);
+    c->time_bytes = (uint32_t)(at - c->bytes);
+    c->end = (int64_t)end;
+    c->used++;
+    c->own += (s->word[3] >> 16 & OWN) != 0;
+}
+
+static inline int is_full(const Chunk *c)
+{
+    return c->used == CHUNK_EVENTS || c->shapes == CHUNK_SHAPES ||
+           c->time_bytes + TIMES * NUMBER_BYTES + (c->shapes + 1) * sizeof(Shape) > CHUNK_BYTES;
+}
+
+/* A chunk -> a new bytes object. */
+static PyObject *piece_of(Chunk *c)
+{
+    PieceHead head = {.events = c->used, .own = c->own, .shapes = c->shapes, .kind_bytes = c->kind_bytes,
+                      .time_bytes = c->time_bytes};
+    memcpy(head.magic, piece_magic, sizeof(piece_magic));
+    size_t size = sizeof(head) + c->shapes * sizeof(Shape) + c->kind_bytes + c->time_bytes;
+    PyObject *piece = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (piece == NULL) return NULL;
+    char *at = PyBytes_AS_STRING(piece);
+    memcpy(at, &head, sizeof(head));
+    at += sizeof(head);
+    for (uint32_t i = 0; i < c->shapes; i++, at += sizeof(Shape)) memcpy(at, shape_place(c, i), sizeof(Shape));
+    memcpy(at, c->kinds, c->kind_bytes);
+    memcpy(at + c->kind_bytes, c->bytes, c->time_bytes);
+    return piece;
+}
+
+/* The next number, or NULL: it does not end before `stop`, or is longer than numbers are. */
+static inline const uint8_t *get_number(const uint8_t *at, const uint8_t *stop, uint64_t *value)
+{
+    uint64_t found = 0;
+    for (int shift = 0; at != NULL && at < stop && shift < 7 * NUMBER_BYTES; shift += 7) {
+        uint8_t byte = *at++;
+        found |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) {
+            *value = found;
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static int unpack_into(Event *events, const PieceHead *head, const uint8_t *shapes)
+{
+    const uint8_t *kinds = shapes + (size_t)head->shapes * sizeof(Shape), *kinds_stop = kinds + head->kind_bytes;
+    const uint8_t *times = kinds_stop, *stop = times + head->time_bytes;
+    uint64_t end = 0, kind, since, duration, child, wait;
+    for (uint32_t i = 0; i < head->events; i++) {
+        kinds = get_number(kinds, kinds_stop, &kind);
+        if (kinds == NULL || kind >= head->shapes) return -1;
+        Shape s;
+        memcpy(&s, shapes + kind * sizeof(Shape), sizeof(s));
+        child = wait = 0;
+        times = get_number(get_number(times, stop, &since), stop, &duration);
+        if (s.carries & HAS_CHILD) times = get_number(times, stop, &child);
+        if (s.carries & HAS_WAIT) times = get_number(times, stop, &wait);
+        if (times == NULL) return -1;
+        end += since;
+        events[i] = (Event){(int64_t)(end - duration), (int64_t)duration, (int64_t)child, (int64_t)wait, s.callable,
+                            s.signature, s.thread, s.section, s.module, s.depth, s.flags, s.site, 0};
+    }
+    return kinds == kinds_stop && times == stop ? 0 : -1;
+}
+
+/* A piece (from anywhere) -> a new bytes object of events. */
+static PyObject *events_of(const uint8_t *piece, size_t size)
+{
+    PieceHead head;
+    PyObject *events = NULL;
+    if (size >= sizeof(head)) {
+        memcpy(&head, piece, sizeof(head));
+        uint64_t whole = sizeof(head) + (uint64_t)head.shapes * sizeof(Shape) + head.kind_bytes + head.time_bytes;
+        if (memcmp(head.magic, piece_magic, sizeof(piece_magic)) == 0 && whole == size && head.events <= head.kind_bytes) {
+            events = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(head.events * sizeof(Event)));
+            if (events == NULL) return NULL;
+            if (unpack_into((Event *)PyBytes_AS_STRING(events), &head, piece + sizeof(head)) < 0) Py_CLEAR(events);
+        }
+    }
+    if (events == NULL) PyErr_SetString(PyExc_ValueError, "packed events that do not fit their description");
+    return events;
 }
 
 /* ---- events ------------------------------------------------------------------------------------------ */
@@ -541,25 +764,15 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
             return 0;
         }
     }
-    Event *e = &chunk->events[chunk->used++];
-    e->start = f->start;
-    e->duration = duration;
-    e->child = f->child;
-    e->wait = wait;
-    e->callable = f->callable;
-    e->signature = signature;
-    e->thread = t->no;
-    e->section = f->section;
-    e->module = f->module;
-    e->depth = f->depth < 65535 ? (uint16_t)f->depth : 65535;
-    e->flags = (uint16_t)flags;
-    e->site = f->site;
-    e->unused = 0;
+    ShapeWords s = shape_of(f->callable, signature, t->no, f->section, f->module, f->site, f->depth, flags, f->child != 0,
+                            wait != 0);
+    pack_event(chunk, &s, (uint64_t)f->start + (uint64_t)duration, (uint64_t)duration, (uint64_t)f->child, (uint64_t)wait);
     r->events += !(flags & OWN);
-    if (UNLIKELY(chunk->used == CHUNK_EVENTS)) {
+    if (UNLIKELY(is_full(chunk))) {
         t->chunk = NULL;
         *r->full_tail = chunk;
         r->full_tail = &chunk->next;
+        r->pending += chunk->used;
         if (r->on_chunk != NULL) return call_hook(r, t, r->on_chunk, NULL, 0, NULL);
     }
     return 0;
@@ -573,19 +786,7 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
  * tensors, and every one of them is checked against what the table says. One that does not fit, and the table is asked
  * for every tensor, as before. Only tensors of the samples' own C++ class are read so (the first word, its virtual
  * table), with a set of dispatch keys that the table was seen to accept (not that of meta tensors, for one). */
-enum { INLINE_SIZES = 5, MAX_KEYS = 8 };
 #define DTYPE_AND_DEVICE UINT64_C(0xFFFFFFFFFF) /* two bytes data type, then kind, index and presence of the device */
-
-static struct {
-    PyTypeObject *type; /* whose samples they were: NULL until they were looked at */
-    int known;
-    size_t body_at;                      /* in the Python object */
-    size_t shape_at, dtype_at, keys_at;  /* in the body */
-    uint64_t kind;                       /* the first word of a body */
-    uint64_t keys[MAX_KEYS];             /* sets that are read directly; the first is that of usual tensors */
-    uint64_t refused[MAX_KEYS];          /* sets of samples that the table refused */
-    int key_count, refused_count;
-} layout;
 
 static inline uint64_t word_at(const char *body, size_t at)
 {
@@ -600,21 +801,22 @@ static inline uint64_t device_at(uint64_t word) { return word >> 16 & 0xFFFFFF; 
 /* Whether a body with this set of keys is as the samples: asked of the table once a set. -1: the table refuses it. */
 static int keys_are_readable(Recorder *r, PyObject *v, uint64_t keys)
 {
+    Layout *layout = &r->state->layout;
     DLTensor d;
-    for (int i = 0; i < layout.key_count; i++)
-        if (layout.keys[i] == keys) return 1;
-    for (int i = 0; i < layout.refused_count; i++)
-        if (layout.refused[i] == keys) return -1;
-    if (layout.key_count == MAX_KEYS) return 0;
+    for (int i = 0; i < layout->key_count; i++)
+        if (layout->keys[i] == keys) return 1;
+    for (int i = 0; i < layout->refused_count; i++)
+        if (layout->refused[i] == keys) return -1;
+    if (layout->key_count == MAX_KEYS) return 0;
     if (r->from_py_object(v, &d) != 0) {
         PyErr_Clear();
         return 0;
     }
-    const char *body = *(const char *const *)((const char *)v + layout.body_at);
-    if ((const char *)d.shape != body + layout.shape_at) return 0;
-    uint64_t device = device_at(word_at(body, layout.dtype_at));
+    const char *body = *(const char *const *)((const char *)v + layout->body_at);
+    if ((const char *)d.shape != body + layout->shape_at) return 0;
+    uint64_t device = device_at(word_at(body, layout->dtype_at));
     if (device != 0x1FF00 && device >> 8 != (UINT64_C(0x100) | (uint8_t)d.device.id)) return 0;
-    layout.keys[layout.key_count++] = keys;
+    layout->keys[layout->key_count++] = keys;
     return 1;
 }
 
@@ -636,7 +838,7 @@ static int fits(const char *body, const DLTensor *d, size_t shape_at)
 }
 
 /* Samples: a list of (tensor, class). Of one class: equal in data type and device. Class None: the table refuses it. */
-static int measure_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
+static int measure_layout(Layout *layout, PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
 {
     Py_ssize_t n = PyList_GET_SIZE(samples);
     uint64_t words[64] = {0};
@@ -656,33 +858,33 @@ static int measure_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), P
         if (refused != (group == Py_None)) return 0;
         if (i == 0) {
             if (refused) return 0;
-            for (size_t at = sizeof(PyObject); at + 8 <= (size_t)type->tp_basicsize && !layout.shape_at; at += 8)
-                if ((layout.shape_at = shape_distance(v, at, &d)) != 0) layout.body_at = at;
-            if (layout.shape_at < 16) return 0;
-            layout.dtype_at = layout.shape_at + 8 * (2 * INLINE_SIZES + 2);
-            layout.keys_at = layout.dtype_at + 8;
+            for (size_t at = sizeof(PyObject); at + 8 <= (size_t)type->tp_basicsize && !layout->shape_at; at += 8)
+                if ((layout->shape_at = shape_distance(v, at, &d)) != 0) layout->body_at = at;
+            if (layout->shape_at < 16) return 0;
+            layout->dtype_at = layout->shape_at + 8 * (2 * INLINE_SIZES + 2);
+            layout->keys_at = layout->dtype_at + 8;
         }
-        const char *body = *(const char *const *)((const char *)v + layout.body_at);
-        if (i == 0) layout.kind = word_at(body, 0);
-        if (word_at(body, 0) != layout.kind) {
+        const char *body = *(const char *const *)((const char *)v + layout->body_at);
+        if (i == 0) layout->kind = word_at(body, 0);
+        if (word_at(body, 0) != layout->kind) {
             if (refused) continue; /* another class altogether */
             return 0;
         }
-        uint64_t keys = word_at(body, layout.keys_at);
+        uint64_t keys = word_at(body, layout->keys_at);
         if (refused) { /* the set of keys has to tell it from the readable ones, which come first */
-            for (int k = 0; k < layout.key_count; k++)
-                if (layout.keys[k] == keys) return 0;
-            if (layout.refused_count == MAX_KEYS) return 0;
-            layout.refused[layout.refused_count++] = keys;
-            uint64_t device = device_at(word_at(body, layout.dtype_at));
+            for (int k = 0; k < layout->key_count; k++)
+                if (layout->keys[k] == keys) return 0;
+            if (layout->refused_count == MAX_KEYS) return 0;
+            layout->refused[layout->refused_count++] = keys;
+            uint64_t device = device_at(word_at(body, layout->dtype_at));
             if (device >> 8 != 0x1FF) return 0;
             elsewhere += (device & 0xFF) != 0; /* on meta */
             continue;
         }
-        if (!fits(body, &d, layout.shape_at) || device_at(word_at(body, layout.dtype_at)) != 0x1FF00) return 0;
-        if (layout.key_count == 0) layout.keys[layout.key_count++] = keys;
-        if (keys != layout.keys[0]) return 0;
-        words[readable] = word_at(body, layout.dtype_at) & DTYPE_AND_DEVICE;
+        if (!fits(body, &d, layout->shape_at) || device_at(word_at(body, layout->dtype_at)) != 0x1FF00) return 0;
+        if (layout->key_count == 0) layout->keys[layout->key_count++] = keys;
+        if (keys != layout->keys[0]) return 0;
+        words[readable] = word_at(body, layout->dtype_at) & DTYPE_AND_DEVICE;
         classes[readable] = PyLong_AsLong(group);
         if (PyErr_Occurred()) {
             PyErr_Clear();
@@ -696,11 +898,11 @@ static int measure_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), P
     return readable >= 8 && elsewhere > 0;
 }
 
-static void learn_layout(PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
+static void learn_layout(Layout *layout, PyTypeObject *type, int (*read)(void *, DLTensor *), PyObject *samples)
 {
-    if (layout.type != NULL) return;
-    layout.type = (PyTypeObject *)Py_NewRef((PyObject *)type); /* kept: its address is compared */
-    layout.known = sizeof(void *) == 8 && measure_layout(type, read, samples);
+    if (layout->type != NULL) return;
+    layout->type = (PyTypeObject *)Py_NewRef((PyObject *)type); /* kept: its address is compared */
+    layout->known = sizeof(void *) == 8 && measure_layout(layout, type, read, samples);
 }
 
 /* ---- signatures -------------------------------------------------------------------------------------- */
@@ -755,17 +957,18 @@ static inline int hash_tensor(Hasher *h, PyObject *v)
     Recorder *r = h->recorder;
     put(h, (uint64_t)(uintptr_t)Py_TYPE(v));
     if (UNLIKELY(!r->direct)) return hash_tensor_by_table(h, v);
-    const char *body = *(const char *const *)((const char *)v + layout.body_at);
-    if (UNLIKELY(body == NULL) || UNLIKELY(word_at(body, 0) != layout.kind)) return hash_tensor_by_table(h, v);
-    uint64_t ndim = word_at(body, layout.shape_at - 8), keys = word_at(body, layout.keys_at);
+    const Layout *layout = &r->state->layout;
+    const char *body = *(const char *const *)((const char *)v + layout->body_at);
+    if (UNLIKELY(body == NULL) || UNLIKELY(word_at(body, 0) != layout->kind)) return hash_tensor_by_table(h, v);
+    uint64_t ndim = word_at(body, layout->shape_at - 8), keys = word_at(body, layout->keys_at);
     if (UNLIKELY(ndim > INLINE_SIZES)) return hash_tensor_by_table(h, v);
-    if (UNLIKELY(keys != layout.keys[0])) {
+    if (UNLIKELY(keys != layout->keys[0])) {
         int readable = keys_are_readable(r, v, keys);
         if (readable < 0) return hash_key(h, v);
         if (!readable) return hash_tensor_by_table(h, v);
     }
-    put(h, (word_at(body, layout.dtype_at) & DTYPE_AND_DEVICE) | ndim << 40);
-    const char *sizes = body + layout.shape_at;
+    put(h, (word_at(body, layout->dtype_at) & DTYPE_AND_DEVICE) | ndim << 40);
+    const char *sizes = body + layout->shape_at;
     for (uint64_t i = 0; i < ndim; i++) put(h, word_at(sizes, 8 * i));
     if (UNLIKELY(r->strides))
         for (uint64_t i = 0; i < ndim; i++) put(h, word_at(sizes, 8 * (INLINE_SIZES + i)));
@@ -1582,10 +1785,11 @@ static int property_set(PyObject *self, PyObject *instance, PyObject *value)
 static PyObject *wrapper_getattr(PyObject *self, PyObject *name)
 {
     PyObject *wrapped = ((Wrapper *)self)->wrapped;
+    const State *state = ((Wrapper *)self)->recorder->state;
     /* Found on the type before anything else: these are what it wraps has. With __class__, isinstance() agrees. */
     if (PyUnicode_Check(name) &&
-        (PyUnicode_Compare(name, str_module) == 0 || PyUnicode_Compare(name, str_doc) == 0 ||
-         PyUnicode_Compare(name, str_class) == 0))
+        (PyUnicode_Compare(name, state->str_module) == 0 || PyUnicode_Compare(name, state->str_doc) == 0 ||
+         PyUnicode_Compare(name, state->str_class) == 0))
         return PyObject_GetAttr(wrapped, name);
     PyObject *found = PyObject_GenericGetAttr(self, name);
     if (found != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
@@ -1602,9 +1806,14 @@ static Py_hash_t wrapper_hash(PyObject *self) { return PyObject_Hash(((Wrapper *
 
 static PyObject *wrapper_repr(PyObject *self) { return PyObject_Repr(((Wrapper *)self)->wrapped); }
 
+static int is_stand_in(const State *state, PyObject *object)
+{
+    return Py_TYPE(object) == state->wrapper_type || Py_TYPE(object) == state->plain_type;
+}
+
 static PyObject *wrapper_compare(PyObject *self, PyObject *other, int op)
 {
-    if (Py_TYPE(other) == wrapper_type || Py_TYPE(other) == plain_type) other = ((Wrapper *)other)->wrapped;
+    if (is_stand_in(((Wrapper *)self)->recorder->state, other)) other = ((Wrapper *)other)->wrapped;
     return PyObject_RichCompare(((Wrapper *)self)->wrapped, other, op);
 }
 
@@ -1767,7 +1976,7 @@ static PyObject *recorder_enter(PyObject *self, PyObject *number)
     if (callable < 0) callable = 0;
     Thread *t = this_thread(r);
     if (t == NULL) return PyErr_NoMemory();
-    SpanObject *s = PyObject_GC_New(SpanObject, span_type);
+    SpanObject *s = PyObject_GC_New(SpanObject, r->state->span_type);
     if (s == NULL) return NULL;
     s->recorder = (Recorder *)Py_NewRef(self);
     s->serial = r->serial;
@@ -1794,7 +2003,7 @@ static PyObject *recorder_leave(PyObject *self, PyObject *span)
 {
     int64_t end = now();
     Recorder *r = (Recorder *)self;
-    if (Py_TYPE(span) != span_type || ((SpanObject *)span)->recorder != r) {
+    if (Py_TYPE(span) != r->state->span_type || ((SpanObject *)span)->recorder != r) {
         PyErr_SetString(PyExc_TypeError, "leave() takes what enter() of the same recorder gave");
         return NULL;
     }
@@ -1837,6 +2046,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     measure_ticks();
     Recorder *r = (Recorder *)type->tp_alloc(type, 0);
     if (r == NULL) return NULL;
+    r->state = PyType_GetModuleState(type);
     r->inside = inside;
     r->signatures = signatures;
     r->strides = strides;
@@ -1860,8 +2070,9 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     r->from_py_object = table != NULL ? table->dltensor_from_py_object : NULL;
     r->tensor_type = (PyTypeObject *)(table != NULL ? optional(tensor_type) : NULL);
     if (r->tensor_type != NULL && samples != NULL && PyList_Check(samples)) {
-        learn_layout(r->tensor_type, r->from_py_object, samples);
-        r->direct = layout.known && layout.type == r->tensor_type;
+        Layout *layout = &r->state->layout;
+        learn_layout(layout, r->tensor_type, r->from_py_object, samples);
+        r->direct = layout->known && layout->type == r->tensor_type;
     }
     r->types = PyDict_New();
     r->apis = PyDict_New();
@@ -1934,6 +2145,7 @@ static void free_full(Recorder *r)
         r->full = next;
     }
     r->full_tail = &r->full;
+    r->pending = 0;
 }
 
 static void free_totals(Recorder *r)
@@ -2034,9 +2246,10 @@ static PyObject *recorder_add_callable(PyObject *self, PyObject *args, PyObject 
 
 static PyObject *wrap_function(Recorder *r, PyObject *function, PyObject *through, PyObject *resolver, int64_t id)
 {
-    while (Py_TYPE(function) == wrapper_type || Py_TYPE(function) == plain_type)
+    const State *state = r->state;
+    while (is_stand_in(state, function))
         function = ((Wrapper *)function)->wrapped; /* of an earlier recorder */
-    PyTypeObject *type = Py_TYPE(function)->tp_descr_get != NULL ? wrapper_type : plain_type;
+    PyTypeObject *type = Py_TYPE(function)->tp_descr_get != NULL ? state->wrapper_type : state->plain_type;
     return new_wrapper(r, type, function, through, resolver, id);
 }
 
@@ -2069,7 +2282,7 @@ static PyObject *recorder_wrap_property(PyObject *self, PyObject *args, PyObject
         PyErr_SetString(PyExc_TypeError, "wrap_property() takes a descriptor");
         return NULL;
     }
-    return new_wrapper((Recorder *)self, property_type, descriptor, NULL, NULL, callable);
+    return new_wrapper((Recorder *)self, ((Recorder *)self)->state->property_type, descriptor, NULL, NULL, callable);
 }
 
 static PyObject *recorder_forget_instances(PyObject *self, PyObject *unused)
@@ -2150,16 +2363,15 @@ static PyObject *recorder_section(PyObject *self, PyObject *unused)
     return t == NULL ? PyErr_NoMemory() : PyLong_FromUnsignedLong(t->section);
 }
 
-static int append_chunk(PyObject *list, const Chunk *chunk)
+static int append_chunk(PyObject *list, Chunk *chunk)
 {
-    PyObject *bytes = PyBytes_FromStringAndSize((const char *)chunk->events, chunk->used * sizeof(Event));
-    if (bytes == NULL) return -1;
-    int status = PyList_Append(list, bytes);
-    Py_DECREF(bytes);
+    PyObject *piece = piece_of(chunk);
+    int status = piece != NULL ? PyList_Append(list, piece) : -1;
+    Py_XDECREF(piece);
     return status;
 }
 
-static PyObject *recorder_drain(PyObject *self, PyObject *args, PyObject *kwargs)
+static PyObject *recorder_take(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"partial", NULL};
     Recorder *r = (Recorder *)self;
@@ -2171,6 +2383,7 @@ static PyObject *recorder_drain(PyObject *self, PyObject *args, PyObject *kwargs
         Chunk *chunk = r->full;
         if (append_chunk(list, chunk) < 0) goto failed;
         r->full = chunk->next;
+        r->pending -= chunk->used;
         if (r->full == NULL) r->full_tail = &r->full;
         give_chunk(r, chunk);
     }
@@ -2189,6 +2402,17 @@ failed: /* what was taken out is nowhere else any more */
     }
     Py_DECREF(list);
     return NULL;
+}
+
+static PyObject *recorder_drain(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    PyObject *list = recorder_take(self, args, kwargs);
+    for (Py_ssize_t i = 0; list != NULL && i < PyList_GET_SIZE(list); i++) {
+        PyObject *piece = PyList_GET_ITEM(list, i);
+        PyObject *events = events_of((const uint8_t *)PyBytes_AS_STRING(piece), (size_t)PyBytes_GET_SIZE(piece));
+        if (events == NULL || PyList_SetItem(list, i, events) < 0) Py_CLEAR(list);
+    }
+    return list;
 }
 
 static PyObject *recorder_totals(PyObject *self, PyObject *unused)
@@ -2247,8 +2471,7 @@ static PyObject *recorder_float_ranges(PyObject *self, PyObject *unused)
 static PyObject *recorder_stats(PyObject *self, PyObject *unused)
 {
     Recorder *r = (Recorder *)self;
-    unsigned long long pending = 0;
-    for (Chunk *c = r->full; c != NULL; c = c->next) pending += c->used;
+    unsigned long long pending = r->pending;
     for (Thread *t = r->threads; t != NULL; t = t->next) pending += t->chunk != NULL ? t->chunk->used : 0;
     return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:K,s:L,s:K,s:K,s:I,s:K,s:K}", "events", r->events, "lost", r->lost, "passed",
                          r->passed, "unfinished", r->unfinished, "generalised", r->generalised, "described", r->described,
@@ -2329,6 +2552,7 @@ static PyMethodDef recorder_methods[] = {
     {"leave", recorder_leave, METH_O, NULL},
     {"section", recorder_section, METH_NOARGS, NULL},
     {"thread", recorder_thread, METH_NOARGS, NULL},
+    {"take", KEYWORDS(recorder_take), NULL},
     {"drain", KEYWORDS(recorder_drain), NULL},
     {"totals", recorder_totals, METH_NOARGS, NULL},
     {"live", recorder_live, METH_NOARGS, NULL},
@@ -2444,47 +2668,119 @@ done:
     return found;
 }
 
+static PyObject *core_unpack(PyObject *module, PyObject *piece)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *events = events_of(view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return events;
+}
+
+/* pack(events): pieces, each as full as a buffer gets. */
+static PyObject *core_pack(PyObject *module, PyObject *events)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(events, &view, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *list = NULL;
+    Chunk *chunk = NULL;
+    if (view.len % (Py_ssize_t)sizeof(Event) != 0)
+        PyErr_Format(PyExc_ValueError, "%zd bytes are no whole number of events", view.len);
+    else if ((list = PyList_New(0)) != NULL && (chunk = PyMem_RawCalloc(1, sizeof(Chunk))) == NULL)
+        PyErr_NoMemory();
+    Py_ssize_t n = chunk != NULL ? view.len / (Py_ssize_t)sizeof(Event) : 0;
+    int status = chunk != NULL ? 0 : -1;
+    for (Py_ssize_t i = 0; status == 0 && i < n; i++) {
+        Event e;
+        memcpy(&e, (const char *)view.buf + i * (Py_ssize_t)sizeof(Event), sizeof(e));
+        ShapeWords s = shape_of(e.callable, e.signature, e.thread, e.section, e.module, e.site, e.depth, e.flags,
+                                e.child != 0, e.wait != 0);
+        pack_event(chunk, &s, (uint64_t)e.start + (uint64_t)e.duration, (uint64_t)e.duration, (uint64_t)e.child,
+                   (uint64_t)e.wait);
+        if (is_full(chunk) || i == n - 1) {
+            status = append_chunk(list, chunk);
+            memset(chunk, 0, offsetof(Chunk, kinds));
+        }
+    }
+    PyMem_RawFree(chunk);
+    PyBuffer_Release(&view);
+    if (status < 0) Py_CLEAR(list);
+    return list;
+}
+
 static PyMethodDef core_methods[] = {
+    {"pack", core_pack, METH_O, NULL},
+    {"unpack", core_unpack, METH_O, NULL},
     {"now_ns", core_now_ns, METH_NOARGS, NULL}, {"frames", core_frames, METH_NOARGS, NULL},
     {"holding", core_holding, METH_VARARGS, NULL},
     {"holders", core_holders, METH_O, NULL}, {NULL}};
 
-static struct PyModuleDef core_module = {
-    PyModuleDef_HEAD_INIT, "_core", "The recorder core in C; its contract is _core.pyi.", -1, core_methods,
-    NULL, NULL, NULL, NULL};
-
 static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 {
-    PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(spec);
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
     if (type != NULL && PyModule_AddType(module, type) < 0) Py_CLEAR(type);
     return type;
 }
 
-PyMODINIT_FUNC PyInit__core(void)
+static int core_exec(PyObject *module)
 {
     static const struct { const char *name; int value; } constants[] = {
         {"CALL", CALL}, {"SPAN", SPAN}, {"SECTION", SECTION}, {"OPENS", OPENS}, {"RAISED", RAISED}, {"INSIDE", INSIDE},
         {"SPANNED", SPANNED}, {"FIRST", FIRST}, {"COMPLETED", COMPLETED}, {"OWN", OWN}, {"OPAQUE", OPAQUE},
         {"EXCHANGE", EXCHANGE}, {"KEY", KEY}, {"IDENTITY", IDENTITY}, {"HASH", HASH}, {"ATTRIBUTES", ATTRIBUTES},
         {"EVENT_SIZE", sizeof(Event)}, {"HISTOGRAM_BUCKETS", BUCKETS}};
-    PyObject *module = PyModule_Create(&core_module);
-    if (module == NULL) return NULL;
+    State *state = PyModule_GetState(module);
     begin_ticks();
-    str_module = PyUnicode_InternFromString("__module__");
-    str_doc = PyUnicode_InternFromString("__doc__");
-    str_class = PyUnicode_InternFromString("__class__");
-    if (!str_module || !str_doc || !str_class ||
-        !(wrapper_type = add_type(module, &wrapper_spec)) || !(plain_type = add_type(module, &plain_spec)) ||
-        !(property_type = add_type(module, &property_spec)) || !(span_type = add_type(module, &span_spec)) ||
-        !(recorder_type = add_type(module, &recorder_spec)))
-        goto failed;
-    if (PyObject_SetAttrString((PyObject *)wrapper_type, "__script_if_tracing_wrapper", Py_True) < 0 ||
-        PyObject_SetAttrString((PyObject *)plain_type, "__script_if_tracing_wrapper", Py_True) < 0)
-        goto failed;
+    if (!(state->str_module = PyUnicode_InternFromString("__module__")) ||
+        !(state->str_doc = PyUnicode_InternFromString("__doc__")) ||
+        !(state->str_class = PyUnicode_InternFromString("__class__")) ||
+        !(state->wrapper_type = add_type(module, &wrapper_spec)) || !(state->plain_type = add_type(module, &plain_spec)) ||
+        !(state->property_type = add_type(module, &property_spec)) || !(state->span_type = add_type(module, &span_spec)) ||
+        !(state->recorder_type = add_type(module, &recorder_spec)))
+        return -1;
+    if (PyObject_SetAttrString((PyObject *)state->wrapper_type, "__script_if_tracing_wrapper", Py_True) < 0 ||
+        PyObject_SetAttrString((PyObject *)state->plain_type, "__script_if_tracing_wrapper", Py_True) < 0)
+        return -1;
     for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
-        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) goto failed;
-    return module;
-failed:
-    Py_DECREF(module);
-    return NULL;
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) return -1;
+    return 0;
 }
+
+static int core_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    State *state = PyModule_GetState(module);
+    Py_VISIT(state->wrapper_type);
+    Py_VISIT(state->plain_type);
+    Py_VISIT(state->property_type);
+    Py_VISIT(state->span_type);
+    Py_VISIT(state->recorder_type);
+    Py_VISIT(state->layout.type);
+    return 0;
+}
+
+/* No m_clear: a stand-in that outlives all else may still be called, and asks the state. The cycle of the module and its types
+ * is broken in the types. */
+static void core_free(void *module)
+{
+    State *state = PyModule_GetState(module);
+    if (state == NULL) return;
+    Py_CLEAR(state->wrapper_type);
+    Py_CLEAR(state->plain_type);
+    Py_CLEAR(state->property_type);
+    Py_CLEAR(state->span_type);
+    Py_CLEAR(state->recorder_type);
+    Py_CLEAR(state->layout.type);
+    Py_CLEAR(state->str_module);
+    Py_CLEAR(state->str_doc);
+    Py_CLEAR(state->str_class);
+}
+
+/* Not said: that it may run in interpreters with locks of their own, or without one (Py_mod_gil). Threads are told apart by
+ * numbers of the process, and buffers are touched under the one lock. */
+static PyModuleDef_Slot core_slots[] = {{Py_mod_exec, core_exec}, {0, NULL}};
+
+static struct PyModuleDef core_module = {
+    PyModuleDef_HEAD_INIT, "_core", "The recorder core in C; its contract is _core.pyi.", sizeof(State), core_methods,
+    core_slots, core_traverse, NULL, core_free};
+
+PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&core_module); }

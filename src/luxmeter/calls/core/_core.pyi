@@ -47,6 +47,12 @@ def holders(wanted: dict[int, Any]) -> list[Any]:
 def holding(namespaces: list[dict[str, Any]], wanted: dict[int, Any]) -> list[dict[str, Any]]:
     """Those namespaces that hold a value whose id is a key of `wanted`."""
 
+def pack(events: bytes) -> list[bytes]:
+    """Events -> pieces, as `take` gives them, as few as there may be. Of one thread in order they take least."""
+
+def unpack(piece: bytes) -> bytes:
+    """A piece that `take` of either core gave, or a file holds -> its events. ValueError if it is none."""
+
 class Wrapper:
     """Stands in for a callable, records while its recorder records, otherwise passes the call straight on.
 
@@ -175,8 +181,12 @@ class Recorder:
     def thread(self) -> int:
         """This thread's number in this recorder."""
 
+    def take(self, partial: bool = True) -> list[bytes]:
+        """Take the events out, packed: pieces, each complete in itself, in order of completion for each thread. `partial`: also those in
+        buffers that are not full."""
+
     def drain(self, partial: bool = True) -> list[bytes]:
-        """Take the events out: bytes, a multiple of EVENT_SIZE each, in order of completion for each thread."""
+        """The same unpacked: bytes, a multiple of EVENT_SIZE each."""
 
     def totals(self) -> list[tuple[int, int, int, int, int, int, int, int, int, int, int, int, bytes]]:
         """Totals mode: (callable, signature, section, thread, flags, n, total_ns, child_ns, wait_ns, min_ns, max_ns, site, histogram of u32)."""

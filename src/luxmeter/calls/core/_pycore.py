@@ -9,7 +9,7 @@ from time import perf_counter_ns as now_ns
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
-from luxmeter.calls.core import _pystate, locked
+from luxmeter.calls.core import _pypack, _pystate, locked
 from luxmeter.calls.core._pykeys import ATTRIBUTES, EXCHANGE, HASH, IDENTITY, KEY, OPAQUE, KeyMaker
 from luxmeter.calls.core._pystate import (
     Buffers,
@@ -28,10 +28,11 @@ RAISED, INSIDE, SPANNED, FIRST = _pystate.RAISED, _pystate.INSIDE, _pystate.SPAN
 COMPLETED, OWN = _pystate.COMPLETED, _pystate.OWN
 EVENT_SIZE, HISTOGRAM_BUCKETS = _pystate.EVENT_SIZE, _pystate.HISTOGRAM_BUCKETS
 holders, holding = _pystate.holders, _pystate.holding
+pack, unpack = _pypack.pack, _pypack.unpack
 __all__ = [
     "CALL", "SPAN", "SECTION", "OPENS", "RAISED", "INSIDE", "SPANNED", "FIRST", "COMPLETED", "OWN",
     "OPAQUE", "EXCHANGE", "KEY", "IDENTITY", "HASH", "ATTRIBUTES", "EVENT_SIZE", "HISTOGRAM_BUCKETS",
-    "now_ns", "frames", "holders", "holding", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
+    "now_ns", "frames", "holders", "holding", "pack", "unpack", "Wrapper", "PlainWrapper", "PropertyWrapper", "Span", "Recorder"]  # fmt: skip
 
 _MAX_SITES = 1 << 17
 _NOTHING: Any = object()  # of a call that raised
@@ -464,6 +465,9 @@ class Recorder:
         return self._site_list[number - 1]
 
     # -- taking out
+
+    def take(self, partial: bool = True) -> list[bytes]:
+        return [piece for events in self.drain(partial) for piece in pack(events)]
 
     def drain(self, partial: bool = True) -> list[bytes]:
         return self._buffers.take(partial)

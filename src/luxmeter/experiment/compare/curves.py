@@ -14,7 +14,7 @@ from luxmeter.experiment.compare.repeats import as_run, group_runs
 from luxmeter.experiment.transfer.tensorboard_events import read_runs
 from luxmeter.files import from_json
 from luxmeter.late import late
-from luxmeter.render import Axis, Floats, Line, is_even_log, smooth
+from luxmeter.render import Axis, Floats, Line, counted, is_even_log, smooth
 from luxmeter.store import Field, Run, parse_field
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def curves_of(
         if key not in known:
             raise UsageError(
                 "no-such-metric",
-                f"None of {len(members)} runs has a metric {key!r}.",
+                f"None of {counted(len(members), 'run')} has a metric {key!r}.",
                 suggestion(key, known) or f"They have: {', '.join(known[:20]) or 'none'}.",
             )
     keys = keys or [key for key in known if not key.startswith("system/")]
@@ -139,7 +139,7 @@ def axes_of(
         if name not in known_params:
             raise UsageError(
                 "no-such-param",
-                f"None of {len(members)} runs has a parameter {name!r}.",
+                f"None of {counted(len(members), 'run')} has a parameter {name!r}.",
                 suggestion(name, known_params) or f"They have: {', '.join(known_params[:20]) or 'none'}.",
             )
     shown = list(params) or [
@@ -151,7 +151,7 @@ def axes_of(
         if all(value is None for value in values):
             raise UsageError(
                 "no-such-metric",
-                f"None of {len(members)} runs has a finite {key!r}.",
+                f"None of {counted(len(members), 'run')} has a finite {key!r}.",
                 suggestion(key, {k for m in members for k in m.summary})
                 or "luxmeter runs lists what there is.",
             )
@@ -159,7 +159,7 @@ def axes_of(
     if len(axes) < 2:
         raise UsageError(
             "nothing-to-plot",
-            f"Parallel coordinates need two axes; these {len(members)} runs give {len(axes)}.",
+            f"Parallel coordinates need two axes; {counted(len(members), 'run')} gave {len(axes)}.",
             "Name parameters or metrics in which they differ.",
         )
     return axes

@@ -23,6 +23,7 @@ from luxmeter.experiment.query.conditions import C
 from luxmeter.experiment.query.runs import runs
 from luxmeter.experiment.query.source_code import same_code
 from luxmeter.files import to_json
+from luxmeter.render import counted
 from luxmeter.store import Run, records
 
 ALPHA = 0.05
@@ -157,9 +158,7 @@ def _chance(key: str, a: float | None, b: float | None, one: Group | None, two: 
         return _inside(of_a)
     if len(of_a) >= 2 and len(of_b) >= 2:
         found = difference(of_a, of_b, alpha=ALPHA)
-        words = (
-            f"{len(of_a)} and {len(of_b)} seeds, means {found.mean_a:.4g} and {found.mean_b:.4g}: {found.why}"
-        )
+        words = f"{len(of_a)} and {counted(len(of_b), 'seed')}, means {found.mean_a:.4g} and {found.mean_b:.4g}: {found.why}"
         return Chance(found.p_value, words)
     if max(len(of_a), len(of_b)) >= 2:
         many, few = (of_a, of_b or [b]) if len(of_a) >= 2 else (of_b, of_a or [a])
@@ -172,7 +171,9 @@ def _inside(values: Sequence[float]) -> Chance:
     if len(values) < 2:
         return Chance(1.0, "both are repeats of one variant")
     spread = max(values) - min(values)
-    return Chance(1.0, f"both are repeats of one variant, whose {len(values)} seeds span {spread:.4g}")
+    return Chance(
+        1.0, f"both are repeats of one variant, whose {counted(len(values), 'seed')} span {spread:.4g}"
+    )
 
 
 def _one_against(many: Sequence[float], one: float) -> Chance:
@@ -184,10 +185,11 @@ def _one_against(many: Sequence[float], one: float) -> Chance:
     std = math.sqrt(math.fsum((v - mean) ** 2 for v in many) / (n - 1))
     if std == 0:
         return Chance(
-            None, f"{n} seeds on one side gave the same value; one run on the other tells no spread"
+            None,
+            f"{counted(n, 'seed')} on one side gave the same value; one run on the other tells no spread",
         )
     p = float(2 * stdtr(n - 1, -abs(one - mean) / (std * math.sqrt(1 + 1 / n))))
-    words = f"{n} seeds on one side spread by {std:.2g} around {mean:.4g}, the other run has {one:.4g} (p {p:.2g})"
+    words = f"{counted(n, 'seed')} on one side spread by {std:.2g} around {mean:.4g}, the other run has {one:.4g} (p {p:.2g})"
     return Chance(p, words)
 
 

@@ -13,6 +13,7 @@ from luxmeter.by_name import by_name
 from luxmeter.errors import StoreError, UsageError, suggestion, warn_once
 from luxmeter.experiment.query.conditions import C, Question, all_of, any_of, equals
 from luxmeter.files import from_json, read_json
+from luxmeter.render import counted
 from luxmeter.settings import LAB_FILE, find_lab
 from luxmeter.store import STATES, Expression, Lab, Run, RunHead, RunRow, parse_filter
 
@@ -105,7 +106,7 @@ class Runs(Sequence[Run]):
         shown = [f"  {run.id}  {run.name}  {run.state}" for run in self[:10]]
         more = [f"  ... and {len(self) - 10} more"] if len(self) > 10 else []
         return "\n".join(
-            [f"{len(self)} runs" + (f" of {self.lab.folder}" if self.lab else ""), *shown, *more]
+            [counted(len(self), "run") + (f" of {self.lab.folder}" if self.lab else ""), *shown, *more]
         )
 
     def _repr_html_(self) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from luxmeter.render import counted
 from luxmeter.store import Run, records
 
 Match = Literal["bit by bit", "within tolerance", "different", "missing", "left out"]
@@ -84,24 +85,27 @@ def judge(
     ended_as: str = "finished",
 ) -> Reproduction:
     """The outcome of all metrics together; where nothing was logged, of the files."""
-    counted = [m for m in matches if m.match != "left out"]
-    largest = max((m.largest for m in counted), default=0.0)
+    compared = [m for m in matches if m.match != "left out"]
+    largest = max((m.largest for m in compared), default=0.0)
 
     def said(outcome: Outcome, why: str) -> Reproduction:
         return Reproduction(outcome, matches, files_equal, files_different, tolerance, largest, why)
 
     if not ended_alike:
         return said("not", f"The second run ended as {ended_as}.")
-    bad = [m.key for m in counted if m.match in ("different", "missing")]
+    bad = [m.key for m in compared if m.match in ("different", "missing")]
     if bad:
-        return said("not", f"{len(bad)} of {len(counted)} metrics differ: {', '.join(bad[:8])}.")
-    if any(m.match == "within tolerance" for m in counted):
+        return said("not", f"{len(bad)} of {len(compared)} metrics differ: {', '.join(bad[:8])}.")
+    if any(m.match == "within tolerance" for m in compared):
         return said(
             "within tolerance", f"The largest relative difference is {largest:.2g}, below {tolerance:g}."
         )
-    points = sum(m.n for m in counted)
-    if counted:
-        return said("bit by bit", f"All {points} points of {len(counted)} metrics are the same.")
+    points = sum(m.n for m in compared)
+    if compared:
+        return said(
+            "bit by bit",
+            f"All {counted(points, 'point')} of {counted(len(compared), 'metric')} are the same.",
+        )
     if files_equal and not files_different:
         return said("bit by bit", f"No metric was logged; all {files_equal} files are the same.")
     if files_different:

@@ -11,7 +11,7 @@ from luxmeter.csv_text import csv_text
 from luxmeter.environment import collect
 from luxmeter.model.plainnet.candidates import Candidate
 from luxmeter.model.plainnet.state import SearchState, save_state
-from luxmeter.render import amount
+from luxmeter.render import amount, counted
 from luxmeter.store import Lab, RunWriter, put_result, results_folder, write_head
 
 STATE_FILE = "search.json"
@@ -89,7 +89,7 @@ class Keeper:
 
 def title_of(state: SearchState) -> str:
     """A search in a line."""
-    said = f"{state.evaluated} networks scored in {len(state.history)} generation{'s' * (len(state.history) != 1)}"
+    said = f"{counted(state.evaluated, 'network')} scored in {counted(len(state.history), 'generation')}"
     if not state.population:
         return f"{said}, none within the budgets"
     best = state.population[0]

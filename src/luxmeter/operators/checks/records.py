@@ -18,7 +18,7 @@ from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
 from luxmeter.files import write_named
-from luxmeter.render import NUMBER, Column, Table, plain
+from luxmeter.render import NUMBER, Column, Table, counted, plain
 from luxmeter.store import put_result
 from luxmeter.typed_fields import checked_fields
 
@@ -210,7 +210,7 @@ class CheckResult:
         )
         rounds = self.options.get("rounds", 1)
         return (
-            f"{len(self)} cases ({where}; {rounds} round{'s' * (rounds != 1)}): {', '.join(said) or 'none'}"
+            f"{counted(len(self), 'case')} ({where}; {counted(rounds, 'round')}): {', '.join(said) or 'none'}"
             + ("" if self.complete else ", stopped early")
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from luxmeter.experiment import curves_of, line_of
-from luxmeter.render import Chart, Html, Line, charts_html, element, thinned
+from luxmeter.render import Chart, Html, Line, charts_html, counted, element, thinned
 from luxmeter.store import Run, records
 from luxmeter.view.app.runs_list import Query
 from luxmeter.view.app.shell import quiet
@@ -133,7 +133,7 @@ def _pages(chosen: Chosen, n: int) -> Html | None:
     return element(
         "nav",
         element("a", "before", href=chosen.address(chosen.page - 1)) if chosen.page > 1 else None,
-        element("span", f"page {chosen.page} of {pages}, {n} metrics", class_="lux-quiet"),
+        element("span", f"page {chosen.page} of {pages}, {counted(n, 'metric')}", class_="lux-quiet"),
         element("a", "next", href=chosen.address(chosen.page + 1)) if chosen.page < pages else None,
         class_="lux-bar", aria_label="Pages of curves",
     )  # fmt: skip

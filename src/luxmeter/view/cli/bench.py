@@ -11,7 +11,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.operators import BenchOptions
-from luxmeter.render import print_json
+from luxmeter.render import counted, print_json
 from luxmeter.view.options import run_argument, run_option, takes
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _finish(
         result.show()
     if not result.complete:
         kept = f"the same command goes on with --resume {resume}" if resume else "next time: --resume FILE"
-        sys.stderr.write(f"stopped early, {len(result)} rows done; {kept}\n")
+        sys.stderr.write(f"stopped early, {counted(len(result), 'row')} done; {kept}\n")
         raise typer.Exit(130)
 
 
@@ -145,7 +145,7 @@ def _in_turns(
     else:
         sys.stdout.write(f"{found}\n")
     if not all(side.complete for side in sides):
-        sys.stderr.write(f"stopped early, {len(sides[0])} rows done\n")
+        sys.stderr.write(f"stopped early, {counted(len(sides[0]), 'row')} done\n")
         raise typer.Exit(130)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.operators import CheckOptions
-from luxmeter.render import print_json
+from luxmeter.render import counted, print_json
 from luxmeter.view.options import run_argument, run_option, takes
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _finish(
         _show_script(result, scripts)
     if not result.complete:
         kept = f"the same command goes on with --resume {resume}" if resume else "next time: --resume FILE"
-        sys.stderr.write(f"stopped early, {len(result)} cases done; {kept}\n")
+        sys.stderr.write(f"stopped early, {counted(len(result), 'case')} done; {kept}\n")
         raise typer.Exit(130)
     if not result.ok:
         raise typer.Exit(1)

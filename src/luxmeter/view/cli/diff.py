@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.render import SHARE, Column, Table, one_line, plain, print_json
+from luxmeter.render import SHARE, Column, Table, counted, one_line, plain, print_json
 from luxmeter.view.options import run_argument
 
 if TYPE_CHECKING:
@@ -230,9 +230,7 @@ def _fail_on_regression(records: Mapping[str, Any], how: _How, *, as_json: bool)
         )
     found = [(kind, r) for kind, regressions in judged.items() for r in regressions]
     if not as_json:
-        sys.stdout.write(
-            f"\n{len(found) or 'no'} regression{'s' * (len(found) != 1)} above {how.fail_on:.1%}\n"
-        )
+        sys.stdout.write(f"\n{counted(len(found), 'regression')} above {how.fail_on:.1%}\n")
         columns = [
             Column("  "),
             Column("what", folds=24, most=90),

@@ -241,8 +241,9 @@ def _show(findings: Findings) -> None:
         ("extras", findings.extras),
         ("store", findings.store),
     ):
-        Table([Column(title), Column("")], list(part.items())).print()
-        sys.stdout.write("\n")
+        if part:
+            Table([Column(title), Column("")], list(part.items())).print()
+            sys.stdout.write("\n")
     for note in findings.notes:
         sys.stdout.write(f"NOTE {note}\n")
     for what, next_step in findings.problems:

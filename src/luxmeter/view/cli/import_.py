@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from luxmeter.errors import UsageError
-from luxmeter.render import print_json
+from luxmeter.render import counted, print_json
 
 _OTHERS = ("tensorboard", "mlflow")
 
@@ -44,7 +44,9 @@ def register(app: typer.Typer) -> None:
             else:
                 for run_id in ids:
                     sys.stdout.write(f"Took in {run_id}\n")
-                sys.stdout.write(f"{len(ids)} runs of {kind} are in {lab.folder}\n")
+                sys.stdout.write(
+                    f"{counted(len(ids), 'run')} of {kind} {'is' if len(ids) == 1 else 'are'} in {lab.folder}\n"
+                )
             return
         from luxmeter.experiment import import_run
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.render import one_line, print_json
+from luxmeter.render import counted, one_line, print_json
 from luxmeter.train import JobOptions, WorkerOptions
 from luxmeter.view.command_help import Help
 from luxmeter.view.options import takes
@@ -143,7 +143,9 @@ def _wait(queue: typer.Typer) -> None:
             wanted = jobs.find_several(job) if job else jobs.table.jobs("queued", "running")
             open_ones = [one for one in wanted if one.state not in ENDED]
             if open_ones:
-                sys.stderr.write(f"waiting for {counted(len(open_ones))}; luxmeter queue work runs them\n")
+                sys.stderr.write(
+                    f"waiting for {counted(len(open_ones), 'job')}; luxmeter queue work runs them\n"
+                )
             ended = jobs.wait(one.id for one in wanted)
         for one in ended:
             sys.stdout.write(f"{one_line(line_of_job('ended', one))}\n")
@@ -266,11 +268,6 @@ def never_begun(worker: Worker) -> list[str]:
     return [f"job {number} {why[number]}" for number in sorted(why)]
 
 
-def counted(jobs: int) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{jobs} job{'s' * (jobs != 1)}"
-
-
 @contextlib.contextmanager
 def working(queue: Queue, options: WorkerOptions, line: WorkerLine, group: str) -> Iterator[Worker]:
     """A worker. Inside, Ctrl-C takes no more jobs, and a second one ends those that run."""
@@ -280,10 +277,12 @@ def working(queue: Queue, options: WorkerOptions, line: WorkerLine, group: str) 
         again, count = worker.is_stopping, len(worker.running)
         worker.stop(now=again)
         if again:
-            line.say(f"ending {counted(count)}")
+            line.say(f"ending {counted(count, 'job')}")
         elif count:
             them = "it" if count == 1 else "them"
-            line.say(f"no more jobs are taken; waiting for {counted(count)} (Ctrl-C again: end {them})")
+            line.say(
+                f"no more jobs are taken; waiting for {counted(count, 'job')} (Ctrl-C again: end {them})"
+            )
 
     with contextlib.closing(engine_named(options.on)) as engine:
         worker = Worker(queue, engine, slots=options.slots, group=group, told=line.told)
@@ -293,7 +292,9 @@ def working(queue: Queue, options: WorkerOptions, line: WorkerLine, group: str) 
         except StoreError:  # the database went away
             if count := len(worker.running):
                 them = "it" if count == 1 else "them"
-                line.say(f"{counted(count)} of this worker: the next one finds out what became of {them}")
+                line.say(
+                    f"{counted(count, 'job')} of this worker: the next one finds out what became of {them}"
+                )
             raise
         finally:
             signal.signal(signal.SIGINT, previous)

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from luxmeter.render import print_json
+from luxmeter.render import counted, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             print_json({"lab": str(lab.folder), "runs": count})
         else:
-            sys.stdout.write(f"The index of {lab.folder} holds {count} runs\n")
+            sys.stdout.write(f"The index of {lab.folder} holds {counted(count, 'run')}\n")
 
     @app.command(epilog="Example: luxmeter gc --keep-trash")
     def gc(
@@ -47,6 +47,6 @@ def register(app: typer.Typer) -> None:
         else:
             left = f", left {done['damaged']} damaged runs as they are" if done["damaged"] else ""
             sys.stdout.write(
-                f"{lab.folder}: compacted {done['compacted']} runs, removed {done['trashed']} from the trash, "
-                f"{done['half_made']} half-made, {done['blobs']} unused blobs, {done['snapshots']} snapshots in git{left}\n"
+                f"{lab.folder}: compacted {counted(done['compacted'], 'run')}, removed {done['trashed']} from the trash, "
+                f"{done['half_made']} half-made, {counted(done['blobs'], 'unused blob')}, {counted(done['snapshots'], 'snapshot')} in git{left}\n"
             )

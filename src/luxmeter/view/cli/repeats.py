@@ -7,7 +7,7 @@ import sys
 import typer
 
 from luxmeter.errors import UsageError
-from luxmeter.render import print_json
+from luxmeter.render import counted, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -73,4 +73,6 @@ def register(app: typer.Typer) -> None:
                 wide.print()
         left = sum(len(group.left_out) for group in groups)
         if left and not as_json:
-            sys.stdout.write(f"{left} runs are left out: not finished, or of a seed that was run again\n")
+            sys.stdout.write(
+                f"{counted(left, 'run')} left out: not finished, or of a seed that was run again\n"
+            )

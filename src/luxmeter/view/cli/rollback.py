@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from luxmeter.render import one_line, print_json
+from luxmeter.render import counted, one_line, print_json
 from luxmeter.view.options import run_argument
 
 
@@ -40,5 +40,5 @@ def register(app: typer.Typer) -> None:
             sys.stdout.write(f"not kept: {one_line(path)}\n")
         verb = "Would bring" if dry_run else "Brought"
         sys.stdout.write(
-            f"{verb} back {found.id} to {done.folder}: {len(done.written)} files written, {len(done.equal)} were the same\n"
+            f"{verb} back {found.id} to {done.folder}: {counted(len(done.written), 'file')} written, {len(done.equal)} were the same\n"
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from luxmeter.errors import UsageError
-from luxmeter.render import NUMBER, Column, Table, print_json
+from luxmeter.render import NUMBER, Column, Table, counted, print_json
 from luxmeter.view.cli.zen import numbers, structure_text
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def show_search(result: SearchResult, *, top: int, as_json: bool) -> None:
     ]
     Table([Column(name, NUMBER) for name in columns], rows).print()
     sys.stdout.write(
-        f"best: {result.best.structure}\n{result.evaluated} networks scored; run {result.run_id}\n"
+        f"best: {result.best.structure}\n{counted(result.evaluated, 'network')} scored; run {result.run_id}\n"
     )
     if result.interrupted:
         sys.stdout.write(f"stopped early; go on with: luxmeter search --resume {result.run_id}\n")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.options import given_to
-from luxmeter.render import one_line, print_json
+from luxmeter.render import counted, one_line, print_json
 from luxmeter.train import JobOptions, SweepOptions, WorkerOptions
-from luxmeter.view.cli.queue import PROGRAM, WorkerLine, counted, never_begun, opened, working
+from luxmeter.view.cli.queue import PROGRAM, WorkerLine, never_begun, opened, working
 from luxmeter.view.options import takes
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def _show(sweep: Sweep, as_json: bool) -> None:
     if left:
         verb = "waits" if left == 1 else "wait"
         sys.stdout.write(
-            f"{counted(left)} of {sweep.name} {verb}: luxmeter queue work --group {sweep.name}\n"
+            f"{counted(left, 'job')} of {sweep.name} {verb}: luxmeter queue work --group {sweep.name}\n"
         )
     failed = [job.id for trial in ranked for job in trial.jobs if job.state == "failed"]
     if failed:
         sys.stdout.write(
-            f"{counted(len(failed))} failed: luxmeter queue log {min(failed)} shows what it printed\n"
+            f"{counted(len(failed), 'job')} failed: luxmeter queue log {min(failed)} shows what it printed\n"
         )
     sys.stdout.write(f"{one_line(best_line(sweep.name, ranked, metric, sweep.options.mode))}\n")
 

@@ -26,7 +26,17 @@ from luxmeter.experiment import (
     names_of,
 )
 from luxmeter.files import write_named
-from luxmeter.render import Chart, Line, Parallel, card, charts_html, parallel_html, save_figure, thinned
+from luxmeter.render import (
+    Chart,
+    Line,
+    Parallel,
+    card,
+    charts_html,
+    counted,
+    parallel_html,
+    save_figure,
+    thinned,
+)
 from luxmeter.view.web import page
 
 BANDS = {"ci": "band: 95 % interval of the mean (t)", "std": "band: ± standard deviation", "range": "band: lowest to highest"}  # fmt: skip
@@ -160,7 +170,7 @@ def draw(
         note = BANDS.get(band, "") if any(line.low is not None for line in drawn) else ""
         charts.append(Chart(key, X_LABELS[x], [thinned(line) for line in drawn], log_y=log_y, note=note))
     runs = sum(len(series) for _, series in next(iter(sets.values())))
-    facts = (f"{runs} runs", *([f"smoothed with {smoothing:g}"] if smoothing else []))
+    facts = (counted(runs, "run"), *([f"smoothed with {smoothing:g}"] if smoothing else []))
     return Plot(title, tuple(charts), None, facts, smoothing)
 
 
@@ -176,5 +186,5 @@ def parallel(
     members = members_of(runs)
     axes = axes_of(members, params, metrics=metrics, of=of)
     title = title or ", ".join(dict.fromkeys(member.name for member in members))
-    drawn = Parallel(f"{len(members)} runs across {len(axes)} axes", names_of(members), axes)
-    return Plot(title, (), drawn, (f"{len(members)} runs",))
+    drawn = Parallel(f"{counted(len(members), 'run')} across {len(axes)} axes", names_of(members), axes)
+    return Plot(title, (), drawn, (counted(len(members), "run"),))

@@ -31,6 +31,7 @@ from luxmeter.render import (
     card,
     charts_html,
     contents,
+    counted,
     element,
     joined,
     long_span,
@@ -355,11 +356,7 @@ def code_html(run: Run) -> Html | None:
         made.append(
             element("details", element("summary", name), element("pre", plain(text), class_="lux-code"))
         )
-    return (
-        card("Code", *made, quiet=f"{len(ran)} files that ran" if len(ran) > 1 else "the file that ran")
-        if made
-        else None
-    )
+    return card("Code", *made, quiet=f"{counted(len(ran), 'file')} that ran") if made else None
 
 
 def output_html(run: Run) -> Html | None:

@@ -16,6 +16,7 @@ from luxmeter.render import (
     Column,
     Table,
     amount,
+    counted,
     size,
     span,
     terminal_width,
@@ -104,7 +105,7 @@ def warning_lines(cost: ModelCost) -> list[str]:
     lines = []
     for unknown in cost.unknown_ops:
         lines.append(
-            f"Unknown operator {unknown.name}: {unknown.calls} calls in {', '.join(unknown.modules)} are not in the "
+            f"Unknown operator {unknown.name}: {counted(unknown.calls, 'call')} in {', '.join(unknown.modules)} are not in the "
             f"totals ({unknown.reason}). Give its formula with @lux.flops_of({unknown.name!r})."
         )
     return lines + [f"Note: {note}" for note in cost.notes]

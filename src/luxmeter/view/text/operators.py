@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from luxmeter.operators import Operators
-from luxmeter.render import BYTES, DURATION, NUMBER, SHARE, Column, Table
+from luxmeter.render import BYTES, DURATION, NUMBER, SHARE, Column, Table, counted
 
 _SHOWN = 30  # rows of the table; a file gets all
 
@@ -41,6 +41,10 @@ def _few(lines: tuple[str, ...]) -> str:
 def _covered(found: Operators) -> str:
     """What part of the trace, or of the file, the list is."""
     time_ns, calls = found.whole
-    of_what = f"of the time of all {calls:,} calls there" if time_ns else f"of all {calls:,} calls there"
+    of_what = (
+        f"of the time of all {counted(calls, 'call')} there"
+        if time_ns
+        else f"of all {counted(calls, 'call')} there"
+    )
     shown = f"; the {_SHOWN} shown: {found[:_SHOWN].coverage:.1%}" if len(found) > _SHOWN else ""
     return f"these are {found.coverage:.1%} {of_what}{shown}"

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import IO
 
-from luxmeter.render import NUMBER, Column, Table, long_span, one_line, plain, size, sparkline
+from luxmeter.render import NUMBER, Column, Table, counted, long_span, one_line, plain, size, sparkline
 from luxmeter.store import Run, flatten, records
 from luxmeter.train import paused_at
 from luxmeter.view.text.runs import value_text, when_text
@@ -148,7 +148,7 @@ def _code(run: Run, out: IO[str]) -> None:
     code = run.snapshot
     if code is None:
         return
-    out.write(f"\ncode     {len(code.files)} files that ran, of {one_line(code.root)}\n")
+    out.write(f"\ncode     {counted(len(code.files), 'file')} that ran, of {one_line(code.root)}\n")
     git = code.git or {}
     if git.get("error"):
         out.write(f"  git      {one_line(str(git['error']))}\n")

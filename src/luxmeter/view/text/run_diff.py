@@ -9,7 +9,7 @@ from typing import IO, Any
 from luxmeter.described import told_apart
 from luxmeter.experiment import ABSENT, CANNOT, Change, Explanation, RunDiff
 from luxmeter.files import to_json
-from luxmeter.render import NUMBER, SHARE, Column, Table, for_machines, long_span, one_line, plain
+from luxmeter.render import NUMBER, SHARE, Column, Table, counted, for_machines, long_span, one_line, plain
 from luxmeter.store import records
 from luxmeter.view.text.runs import value_text, when_text
 
@@ -77,7 +77,7 @@ def _write_code(diff: RunDiff, out: IO[str], *, full: bool) -> None:
         lines = plain(file.text).splitlines()
         out.write("".join(f"    {line}\n" for line in lines[:left]))
         if len(lines) > left:
-            out.write(f"    ... {len(lines) - left} lines more (--full)\n")
+            out.write(f"    ... {counted(len(lines) - left, 'line')} more (--full)\n")
         left = max(0, left - len(lines))
 
 

@@ -14,7 +14,7 @@ import psutil
 
 from luxmeter.experiment import gpu_memory
 from luxmeter.process import Process
-from luxmeter.render import size
+from luxmeter.render import counted, size
 from luxmeter.store import Job, Needs
 from luxmeter.train.queue.engines.engine import End, Room, Start
 
@@ -39,7 +39,11 @@ class Local:
             (needs.cpus, cpus, "CPUs"), (gpus, len(self._gpus), "GPUs"), (needs.memory_bytes, memory.total, "memory"),
         ):  # fmt: skip
             if wanted > there:
-                needed = f"{size(wanted)} of memory" if what == "memory" else counted(wanted, what)
+                needed = (
+                    f"{size(wanted)} of memory"
+                    if what == "memory"
+                    else counted(wanted, what.removesuffix("s"))
+                )
                 has = size(there) if what == "memory" else str(there)
                 return Room(False, f"needs {needed}, this machine has {has}", never=True)
         taken = sum(job.needs.cpus for job in running)
@@ -112,11 +116,6 @@ class Watched:
         """It and all that it started."""
         if self._process.runs_here():
             _signal(self._process.pid, how)
-
-
-def counted(number: int, what: str) -> str:
-    """`1 GPU`, `2 GPUs`."""
-    return f"{number} {what if number != 1 else what.removesuffix('s')}"
 
 
 def own_gpus() -> list[int]:

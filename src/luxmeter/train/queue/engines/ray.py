@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from luxmeter import scratch
 from luxmeter.errors import LuxmeterError
-from luxmeter.render import size
+from luxmeter.render import counted, size
 from luxmeter.store import Job, Needs
 from luxmeter.train.queue.engines.engine import End, Room, Start
-from luxmeter.train.queue.engines.local import Watched, counted, said_of_code
+from luxmeter.train.queue.engines.local import Watched, said_of_code
 from luxmeter.train.queue.engines.on_node import Program, ended_code, run_program
 
 _KNOCK_S = 10.0
@@ -208,7 +208,7 @@ def why_never(needs: Needs, nodes: Sequence[Mapping[str, float]]) -> str:
         most = max((node.get(name, 0) for node in nodes), default=0)
         if amount > most:
             is_memory = name == "memory"
-            needed = f"{size(int(amount))} of memory" if is_memory else counted(int(amount), _WORDS[name])
+            needed = f"{size(int(amount))} of memory" if is_memory else counted(int(amount), name)
             has = size(int(most)) if is_memory else f"{most:g}"
             return f"needs {needed}, the largest node of the Ray cluster has {has}"
     return f"needs more together than any of the {len(nodes)} nodes of the Ray cluster has"

@@ -6,8 +6,8 @@
     python benchmarks/large_trace_reading.py --json             # for machines
     python benchmarks/large_trace_reading.py --check            # exit 1 when a goal is missed
 
-The traces are real ones: a small training is traced, and its calls are laid down again and again, each time later, as the columns
-that a trace's parts hold. The time is that of the clock, from load_trace() on (what is needed is imported before), and beside it
+The traces are real ones: a small training is traced, and its calls are laid down again and again, each time later, packed and
+sealed as the writer does. The time is that of the clock, from load_trace() on (what is needed is imported before), and beside it
 that of the processor, which other work on the machine moves less; the memory is the process's highest (of Linux), and how much of
 that importing luxmeter and its libraries took is the row "nothing".
 """
@@ -29,8 +29,9 @@ import numpy as np
 import pyarrow as pa
 
 from luxmeter import load_trace
+from luxmeter.calls import core, packed
 from luxmeter.calls.reader import events_of_part, parts_of
-from luxmeter.calls.records import EVENT_SCHEMA
+from luxmeter.calls.records import EVENT_DTYPE, EVENT_SCHEMA
 from luxmeter.calls.writer import PART_ROWS
 from luxmeter.files import read_json, write_json
 from luxmeter.store import write_sealed
@@ -64,14 +65,11 @@ def record(folder: Path) -> Path:
 
 
 def _lay(path: Path, events: pa.Table) -> None:
-    options = {
-        "use_dictionary": [name for name in events.column_names if name not in ("start_ns", "duration_ns")],
-        "column_encoding": {"start_ns": "DELTA_BINARY_PACKED", "duration_ns": "DELTA_BINARY_PACKED"},
-        "compression": "zstd",
-        "compression_level": 1,
-        "write_statistics": False,
-    }
-    write_sealed(path, events, options)
+    rows = np.empty(len(events), EVENT_DTYPE)
+    for name in events.column_names:
+        rows[name] = events.column(name).to_numpy()
+    pieces = core.load()[0].pack(rows.tobytes())
+    write_sealed(path, pa.Table.from_batches([packed.to_batch(pieces)]), packed.PARQUET_OPTIONS)
 
 
 def repeat(source: Path, target: Path, calls: int) -> int:

@@ -111,6 +111,7 @@ def test_doctor_names_a_table_that_cannot_be_read_and_goes_on(lab: Lab, run: Run
         found = {one.place: one.mend for one in damage_of_lab(lab.folder)}
     where = f"runs/{run.folder.name}"
     assert found == {
+        f"{where}/tables/metrics": "restore it from a copy; all else in it is read",
         where: f"restore it from a copy, or remove the run: luxmeter rm {run.folder.name}",
         "runs/.left-1.7": "luxmeter gc removes it",
     }

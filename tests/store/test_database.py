@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from pathlib import Path
 
@@ -82,6 +83,7 @@ def test_a_run_in_a_folder_that_no_id_names_is_said(lab: Lab) -> None:
 
 
 JOB = Job(1, "a.py", "script", (), "/", "/", "c", "python", 1, group="g")
+JOB_TEXT = json.dumps(JOB.record())
 
 
 def test_the_jobs_of_a_group(lab: Lab) -> None:
@@ -129,3 +131,20 @@ def test_a_lab_that_moved_is_no_copy_of_where_it_was(lab: Lab, tmp_path: Path) -
         lab = Lab.open(folder)
         assert len(lab.runs()) == 1
         lab.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{broken", "[1]", "{}", '{"id": 1}', '{"id": "x", "program": 7}', "[" * 100_000,
+     JOB_TEXT.replace('"memory_bytes": 0', '"memory_bytes": "all"'), JOB_TEXT.replace('"process": null', '"process": {"pid": 1}')],
+)  # fmt: skip
+def test_a_job_that_is_none(lab: Lab, text: str) -> None:
+    table = JobTable(lab.folder, lab.id)
+    with table.change() as change:
+        change.put(JOB)
+        change._connection.do("update luxmeter_jobs set job = ?", text)
+    with pytest.raises(StoreError, match=r"a job that is none.*queue-damaged"):
+        table.jobs()
+    with table.change() as change, pytest.raises(StoreError, match="queue-damaged"):
+        change.get(1)
+    table.close()

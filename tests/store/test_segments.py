@@ -138,8 +138,8 @@ def test_any_length_of_a_segment_of_format_1_may_be_damaged(tmp_path: Path) -> N
     file = tmp_path / "t" / "1-abcdef-0000.arrows"
     good = format_1(file)
     beginnings = 0
-    for at in range(len(good) - 7):
-        file.write_bytes(good[:at] + b"\xff\xff\xff\xff\xff\xff\xff\x7f" + good[at + 8 :])
+    for at, size in ((at, size) for at in range(len(good) - 7) for size in (1 << 47, (1 << 63) - 1)):
+        file.write_bytes(good[:at] + size.to_bytes(8, "little") + good[at + 8 :])
         try:
             found = steps_of(read_segments(tmp_path / "t"))
         except StoreError as error:

@@ -294,6 +294,6 @@ def _records_in(sidecar: str, *_state: int) -> tuple[dict[str, Any], ...]:
             int(one["order"])
             if not isinstance(rebuild_plain(one["info"]), dict):
                 return ()
-    except (ValueError, KeyError, TypeError, CheckpointError):
+    except (ValueError, KeyError, TypeError, OverflowError, CheckpointError):
         return ()
     return tuple(records)

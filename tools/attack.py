@@ -42,7 +42,7 @@ from luxmeter.experiment import Params, Saver, TensorBoardFiles, import_tensorbo
 from luxmeter.experiment.checkpoint.format import read_file, write_file
 from luxmeter.experiment.transfer.archive import export_run, import_run
 from luxmeter.model import load_cost
-from luxmeter.operators import diff_benchmark_files, diff_checks
+from luxmeter.operators import diff_benchmarks, diff_checks
 from luxmeter.operators.checks.records import load_check
 from luxmeter.operators.results import load_benchmark
 from luxmeter.settings import globs
@@ -269,7 +269,8 @@ def _settings_text(folder: Path) -> Any:
 
 def _benchmark_text(path: Path) -> Any:
     found = load_benchmark(path)
-    return [], repr((str(found.table()), str(diff_benchmark_files(path, INPUTS / "bench-b.json").table())))
+    against = diff_benchmarks(found, load_benchmark(INPUTS / "bench-b.json"))
+    return [], repr((str(found.table()), str(against.table())))
 
 
 def _check_text(path: Path) -> Any:

@@ -43,6 +43,21 @@ def test_an_operator_that_is_nested_deeply(tmp_path: Path) -> None:
         load_operators(path)
 
 
+@pytest.mark.parametrize(("depth", "is_read"), [(16, True), (150, False), (300, False), (900, False)])
+def test_what_is_read_can_be_shown(tmp_path: Path, depth: int, is_read: bool) -> None:
+    """A call is captured 16 deep. What was nested much deeper was read, and could not be shown."""
+    nested = "[" * depth + "1" + "]" * depth
+    path = tmp_path / "ops.jsonl"
+    path.write_text(
+        f'{{"what": "luxmeter operators", "version": 1}}\n{{"op": "torch.stack", "args": [{nested}]}}\n'
+    )
+    if is_read:
+        assert nested in str(load_operators(path)[0])
+    else:
+        with pytest.raises(UsageError, match="operators-damaged"):
+            load_operators(path)
+
+
 @pytest.mark.parametrize("part", ["machine", "load", "packages", "env"])
 @pytest.mark.parametrize("value", HOSTILE_PARTS)
 def test_an_environment_that_is_none(tmp_path: Path, part: str, value: Any) -> None:
@@ -73,6 +88,15 @@ def test_numbers_of_an_environment_that_are_none(tmp_path: Path) -> None:
     said["environment"]["packages"]["threads"] = "1.0"  # a package may be called so
     path.write_text(json.dumps(said))
     assert load_benchmark(path).table().rows
+
+
+def test_a_time_that_is_beyond_every_number(tmp_path: Path) -> None:
+    said = json.loads((INPUTS / "bench-a.json").read_text())
+    said["rows"][0]["times_s"][0] = 10**400
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(said))
+    with pytest.raises(UsageError, match="benchmark-damaged"):
+        load_benchmark(path)
 
 
 @pytest.mark.parametrize("name", ["noise_floor", "complete", "together"])

@@ -46,11 +46,13 @@ ROOMS = {
         "tests/experiment/test_experiment_ends.py", "tests/experiment/test_experiment_files.py", "tests/experiment/test_experiment_output.py",
         "tests/experiment/test_log.py", "tests/experiment/test_lineage_of_threads.py", "tests/experiment/test_tensorboard.py",
     )),
-    "calls": Room("calls", ("tests/calls",)),
+    "calls": Room("calls", (
+        "tests/calls", "tests/classic", "tests/view/test_notebook.py", "tests/view/test_saved_trace.py", "tests/view/test_trace_command.py",
+    )),
     "checkpoint": Room("experiment/checkpoint", (
         "tests/experiment/test_saver.py", "tests/experiment/test_saver_background.py", "tests/experiment/test_saver_format.py",
         "tests/experiment/test_document_saver.py", "tests/experiment/test_folder_state.py", "tests/experiment/test_bombs.py",
-        "tests/experiment/test_resume.py", "tests/train/test_sharded_training.py", "tests/train/test_resume_trainer.py",
+        "tests/experiment/test_resume.py", "tests/experiment/test_forged_states.py", "tests/train/test_sharded_training.py", "tests/train/test_resume_trainer.py",
     )),
     "reproduce": Room("experiment/reproduce", (
         "tests/experiment/test_reproduction.py", "tests/experiment/test_rollback.py", "tests/experiment/test_submodule.py",

@@ -148,3 +148,27 @@ def test_a_job_that_is_none(lab: Lab, text: str) -> None:
     with table.change() as change, pytest.raises(StoreError, match="queue-damaged"):
         change.get(1)
     table.close()
+
+
+@pytest.mark.parametrize("column", ["params", "metrics", "tags"])
+def test_what_a_disk_changed_in_the_index(lab: Lab, column: str) -> None:
+    """Text that is none, and JSON that is none: made anew where it is asked, told where it is shown."""
+    with lab.create_run("a", params={"lr": 0.1}, tags=["best"]) as run:
+        run.log({"loss": 1.0}, step=0)
+    assert lab.runs()[0].params == {"lr": 0.1}
+    lab.close()
+    [file] = (lab.folder / layout.INDEX).glob("*.sqlite")
+    good = {"params": b'"lr"', "metrics": b'"loss"', "tags": b'["best"'}[column]
+    data = file.read_bytes()
+    assert good in data
+    file.write_bytes(data.replace(good, b"[" * len(good)))
+    [row] = lab.runs()
+    with pytest.raises(StoreError, match="index-damaged"):
+        row.record()
+    lab.close()
+    data = file.read_bytes()
+    file.write_bytes(
+        data.replace(b"create table", b"create \xff\xfeble").replace(b"CREATE TABLE", b"CREATE \xff\xfeBLE")
+    )
+    with pytest.warns(LuxmeterWarning, match="index-damaged"):
+        assert lab.runs()[0].params == {"lr": 0.1}

@@ -203,3 +203,14 @@ def test_a_folder_that_cannot_get_its_number_is_told(run: RunWriter, monkeypatch
             assert put("two") is None
         found = put("three")
         assert found is not None and found.parent.name == "0003"
+
+
+def test_a_result_is_loaded_by_its_kind(run: RunWriter) -> None:
+    source = Path(__file__).parents[1] / "golden" / "inputs" / "bench-a.json"
+    with run, activate(run):
+        put_result("bench", "a benchmark", "x.json", lambda path: path.write_bytes(source.read_bytes()))
+    read = Run(run.folder)
+    assert read.bench is not None and len(read.bench) == len(find_result(run.folder, "bench").load())
+    assert "bench" in read._repr_html_()
+    with pytest.raises(StoreError, match="has 1 of bench"):
+        find_result(run.folder, "bench", 1)

@@ -268,3 +268,57 @@ def test_a_rank_whose_run_was_removed_says_so(lab: Lab) -> None:
         run.log({"x": 1.0}, step=0)
         run.finish()
     assert not run.folder.exists() and os.getpid() == run._owner
+
+
+# -- what is written at once ------------------------------------------------------------------------------------------
+
+
+def test_names_that_another_source_has_get_that_source_before_them(lab: Lab) -> None:
+    with lab.create_run("a") as run:
+        run.log({"loss": 1.0}, step=0)
+        run.log_from("tensorboard", {"loss": 2.0, "acc": 0.5}, step=0)
+        run.log_from("wandb", {"acc": 0.6}, step=0)
+        run.log_from("tensorboard", {"acc": 0.7}, step=1)
+    read = Run(run.folder)
+    assert {key: said["n"] for key, said in read.metrics.items()} == {
+        "loss": 1, "tensorboard/loss": 1, "acc": 2, "wandb/acc": 1,
+    }  # fmt: skip
+    assert read.sources == {"tensorboard/loss": "tensorboard", "acc": "tensorboard", "wandb/acc": "wandb"}
+
+
+def test_parameters_are_added_and_those_there_stay(lab: Lab) -> None:
+    with lab.create_run("a", params={"lr": 0.1, "deep": {"a": 1}}) as run:
+        run.add_params({"lr": 9.0, "deep": {"a": 9, "b": 2}, "new": True})
+        run.add_params({"lr": 9.0})
+        run.rename("b", parent="abcde-1")
+    read = Run(run.folder)
+    assert read.params == {"lr": 0.1, "deep": {"a": 1, "b": 2}, "new": True}
+    assert read.params.deep.b == read.params["deep.b"] == 2 and (read.name, read.parent) == ("b", "abcde-1")
+    with pytest.raises(AttributeError, match="deap"):
+        _ = read.params.deap
+    assert [row.name for row in lab.runs("param.deep.b = 2")] == ["b"]
+
+
+def test_files_that_were_watched_are_read_by_their_names(lab: Lab) -> None:
+    from luxmeter.experiment.capture.watch_files import to_batch
+    from luxmeter.store import FileChange
+
+    with lab.create_run("a") as run:
+        name = run.put_blob(b"kept")
+        seen = [("a.txt", name, True), ("b.txt", "0" * 64, False)]
+        run.append_rows(
+            "files",
+            to_batch(
+                [FileChange(path, "/out", "out", "created", sha, 4, 1, kept) for path, sha, kept in seen]
+            ),
+        )
+    read = Run(run.folder)
+    names = read.files
+    assert read.read_file(names[0]) == b"kept"
+    with pytest.raises(StoreError, match="file-not-kept"):
+        read.read_file(names[1])
+
+
+def test_traces_of_no_run_have_folders_of_their_own(lab: Lab) -> None:
+    one, two = lab.new_trace(), lab.new_trace()
+    assert one != two and one.parent == two.parent == lab.folder / layout.TRACES

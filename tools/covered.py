@@ -52,10 +52,11 @@ ROOMS = {
     "checkpoint": Room("experiment/checkpoint", (
         "tests/experiment/test_saver.py", "tests/experiment/test_saver_background.py", "tests/experiment/test_saver_format.py",
         "tests/experiment/test_document_saver.py", "tests/experiment/test_folder_state.py", "tests/experiment/test_bombs.py",
-        "tests/experiment/test_resume.py", "tests/experiment/test_forged_states.py", "tests/train/test_sharded_training.py", "tests/train/test_resume_trainer.py",
+        "tests/experiment/test_resume.py", "tests/experiment/test_forged_states.py", "tests/experiment/test_checkpoint_edges.py",
+        "tests/train/test_sharded_training.py", "tests/train/test_resume_trainer.py",
     )),
     "reproduce": Room("experiment/reproduce", (
-        "tests/experiment/test_reproduction.py", "tests/experiment/test_rollback.py", "tests/experiment/test_submodule.py",
+        "tests/experiment/test_reproduction.py", "tests/experiment/test_reproduce_edges.py", "tests/experiment/test_rollback.py", "tests/experiment/test_submodule.py",
         "tests/experiment/test_hostile_entries.py", "tests/experiment/test_hostile_repository.py",
         "tests/experiment/test_runs_from_elsewhere.py", "tests/experiment/test_run_target.py", "tests/flows/test_reproduce_flow.py",
         "tests/train/test_eval_command.py",

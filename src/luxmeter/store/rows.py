@@ -14,7 +14,7 @@ from luxmeter.described import TYPE, type_of
 from luxmeter.errors import StoreError
 
 
-def _kept(text: str) -> Any:
+def _json_of(text: str) -> Any:
     """What the index kept as JSON."""
     try:
         return json.loads(text)
@@ -65,7 +65,7 @@ class RunHeads(Sequence[RunHead]):
 
     @cached_property
     def _parts(self) -> list[list[Any]]:
-        parts: list[list[Any]] = _kept(f"[{self._text}]")
+        parts: list[list[Any]] = _json_of(f"[{self._text}]")
         return parts
 
 
@@ -100,17 +100,17 @@ class RunRow(NamedTuple):
     @property
     def params(self) -> dict[str, Any]:
         """Parameters, flat: `optim.lr`."""
-        return dict(_kept(self.params_json))
+        return dict(_json_of(self.params_json))
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Each metric's n, last, last_step, min, max; None where it is not a number."""
-        return dict(_kept(self.metrics_json))
+        return dict(_json_of(self.metrics_json))
 
     @property
     def tags(self) -> list[str]:
         """Its tags."""
-        return list(_kept(self.tags_json))
+        return list(_json_of(self.tags_json))
 
     def record(self) -> dict[str, Any]:
         """As lists give it, as plain values."""

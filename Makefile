@@ -1,14 +1,14 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later:
 #   make demo    sets up, runs the main job on a small real training, shows the result
 #   make test    sets up, runs all checks and tests
-# More: make lint | pictures | dist | bench | mindspore | test-mindspore | test-peers | test-launch | test-versions | soak | attack | sanitize | clean
+# More: make lint | pictures | dist | bench | mindspore | test-mindspore | test-peers | test-launch | test-versions | soak | attack | coverage | sanitize | clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint pictures dist bench mindspore test-mindspore test-peers launch test-launch test-versions soak attack sanitize clean setup peers
+.PHONY: demo test lint pictures dist bench mindspore test-mindspore test-peers launch test-launch test-versions soak attack coverage sanitize clean setup peers
 
 setup:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
@@ -82,6 +82,9 @@ soak: setup
 attack: setup
 	@$(BIN)/python -W ignore tools/attack.py $(ARGS)
 
+# Lines and branches that the tests reach, subprocesses too, and what they do not. ARGS=store for one room.
+coverage: setup
+	@$(BIN)/python tools/covered.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-peers .venv-mindspore .venv-launch build dist demo src/*.egg-info

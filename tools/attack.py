@@ -18,6 +18,7 @@ import io
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -37,14 +38,18 @@ import torch
 import luxmeter as lux
 from luxmeter.calls import load_trace
 from luxmeter.errors import LuxmeterError, LuxmeterWarning, forget_warnings
-from luxmeter.experiment import Params, TensorBoardFiles, import_tensorboard
+from luxmeter.experiment import Params, Saver, TensorBoardFiles, import_tensorboard
 from luxmeter.experiment.checkpoint.format import read_file, write_file
 from luxmeter.experiment.transfer.archive import export_run, import_run
+from luxmeter.model import load_cost
+from luxmeter.operators import diff_benchmarks, diff_checks
 from luxmeter.operators.checks.records import load_check
 from luxmeter.operators.results import load_benchmark
 from luxmeter.settings import globs
-from luxmeter.store import Lab, Run, damage_of_lab
+from luxmeter.store import Job, JobTable, Lab, Run, damage_of_lab
 from luxmeter.view.cli import main
+from luxmeter.view.pages.check import check_page
+from luxmeter.view.text.run import write_page
 
 INPUTS = Path(__file__).resolve().parents[1] / "tests" / "golden" / "inputs"
 BATCH = 25
@@ -65,6 +70,9 @@ class Target:
     summed: bool = False
     parts: bool = False
     pattern: str = "*"
+    forged: Callable[[Path, random.Random], str] | None = (
+        None  # makes the file anew, with values somebody chose
+    )
 
 
 @dataclass
@@ -135,6 +143,26 @@ def make_specimens(place: Path) -> list[Target]:
     board.close()
     for name in ("bench", "check"):
         shutil.copy(INPUTS / f"{name}-a.json", place / f"{name}.json")
+    lux.analyze(torch.nn.Linear(4, 8), torch.ones(2, 4)).to_json(place / "cost.json")
+    saver = Saver(place / "saver", metric="loss", mode="min")
+    for step in range(3):
+        info = {"loss": 1.0 / (step + 1), "words": [1, {"a": "b"}]}
+        saver.save_state(step, info=info, **_training())
+    saver.close()
+    shutil.copytree(INPUTS / "lab", place / "recorded")
+    for folder in (place / "recorded" / "runs").iterdir():
+        try:
+            _record_of(folder)
+        except LuxmeterError:  # one of them is damaged already
+            shutil.rmtree(folder)
+    queue = Lab.open(place / "queue")
+    with JobTable(queue.folder, queue.id).change() as change:
+        for number in range(3):
+            change.put(
+                Job(number + 1, "a.py", "script", ("--lr", "0.1"), "/", "/", "c", "python", 1, group="g")
+            )
+    shutil.copytree(lab.folder, place / "listed")
+    Lab.open(place / "listed").runs()
     (place / "settings").mkdir()
     (place / "settings" / "settings.json").write_text(
         json.dumps({"a": 1, "core": "c", "store.lost_after_s": 5.0})
@@ -157,8 +185,22 @@ def make_specimens(place: Path) -> list[Target]:
         Target("checkpoint (torch)", place / "state.pt", _state_text),
         Target("parameters", place / "params.json", _params_text),
         Target("settings", place / "settings", _settings_text, pattern="settings.json"),
-        Target("benchmark", place / "bench.json", lambda path: str(load_benchmark(path))),
-        Target("check", place / "check.json", lambda path: str(load_check(path))),
+        Target("benchmark", place / "bench.json", _benchmark_text),
+        Target("check", place / "check.json", _check_text),
+        Target("model's cost", place / "cost.json", _cost_text),
+        Target("side-car of a checkpoint", place / "saver", _saver_text, pattern="*.json"),
+        Target(
+            "checkpoint of a folder",
+            place / "saver",
+            _each_checkpoint_text,
+            summed=True,
+            parts=True,
+            pattern="*.ckpt",
+        ),
+        Target("state of a training", place / "saver", _resumed_text, forged=_forged_state),
+        Target("records of runs", place / "recorded" / "runs", _records_text, pattern="*.json"),
+        Target("queue", place / "queue", _queue_text, pattern="jobs.sqlite"),
+        Target("index", place / "listed", _index_text, pattern="*.sqlite"),
         Target("as a trace, checkpoint, export", place / "state.pt", _as_all),
     ]
     targets += [
@@ -232,6 +274,94 @@ def _settings_text(folder: Path) -> Any:
         globs.of_lab("store.url", folder),
     )
     return [], ""
+
+
+def _benchmark_text(path: Path) -> Any:
+    found = load_benchmark(path)
+    against = diff_benchmarks(found, load_benchmark(INPUTS / "bench-b.json"))
+    return [], repr((str(found.table()), str(against.table())))
+
+
+def _check_text(path: Path) -> Any:
+    found = load_check(path)
+    return [], repr(
+        (str(found.table()), check_page(found), diff_checks(found, load_check(INPUTS / "check-b.json")))
+    )
+
+
+def _cost_text(path: Path) -> Any:
+    return [], repr(load_cost(path).to_dict())
+
+
+def _training() -> dict[str, Any]:
+    torch.manual_seed(1)
+    model = torch.nn.Linear(2, 2)
+    return {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        "epoch": 3,
+    }
+
+
+def _saver_text(folder: Path) -> Any:
+    saver = Saver(folder, metric="loss", mode="min")
+    best = repr(saver.load_best_checkpoint()) if saver.find_checkpoints() else ""
+    return [best], repr(saver.load_latest_checkpoint())
+
+
+def _each_checkpoint_text(folder: Path) -> Any:
+    saver, rows = Saver(folder), []
+    for step in range(3):
+        try:
+            rows.append(repr((step, saver.load_checkpoint(step))))
+        except LuxmeterError as error:
+            warnings.warn(LuxmeterWarning(str(error)), stacklevel=1)  # it is said
+    return rows, ""
+
+
+def _resumed_text(folder: Path) -> Any:
+    parts = _training()
+    del parts["epoch"]  # a plain value, which resume() hands back
+    return [], repr(Saver(folder).resume(**parts))
+
+
+def _forged_state(folder: Path, rng: random.Random) -> str:
+    path = max(folder.glob("*.ckpt"))
+    state = read_file(path)
+    if rng.random() < 0.8:  # thousands of numbers, which would be most of what is hit
+        state["random"] = None
+    _put_hostile(state, rng)
+    try:
+        write_file(path, state)
+    except LuxmeterError:  # what no file of ours can hold
+        write_file(path, {"luxmeter_state": 1})
+    path.with_name(f"{path.name}.json").unlink()
+    return "forged"
+
+
+def _records_text(folder: Path) -> Any:
+    return [], repr([_record_of(run) for run in sorted(folder.iterdir())])
+
+
+def _record_of(folder: Path) -> Any:
+    run = Run(folder)
+    shown = io.StringIO()
+    write_page(run, shown)
+    loaded = []
+    for result in run.results():
+        with contextlib.suppress(LuxmeterError):
+            loaded.append(str(result.load()))
+    return run.record(), run.snapshot, run.variant, run.seed, run.code, loaded, shown.getvalue()
+
+
+def _queue_text(folder: Path) -> Any:
+    lab = Lab.open(folder)
+    return [], repr([job.record() for job in JobTable(lab.folder, lab.id).jobs()])
+
+
+def _index_text(folder: Path) -> Any:
+    with contextlib.closing(Lab.open(folder)) as lab:
+        return [], repr([(row.record(), row.params) for row in lab.runs("", archived=None)])
 
 
 def _import_text(path: Path) -> Any:
@@ -318,6 +448,19 @@ def forge(data: bytes, rng: random.Random) -> tuple[bytes, str] | None:
     if isinstance(said, dict):
         for name in ("sum", "$sum"):  # as who forges would
             said.pop(name, None)
+    if not _put_hostile(said, rng):
+        return None
+    text = json.dumps(said)
+    if rng.random() < 0.05:  # deeper than Python follows
+        text = text.replace(": ", ": " + "[" * 100_000 + "]" * 100_000 + ', "more": ', 1)
+    if rng.random() < 0.05:  # a number that is none of JSON's, and beyond every integer
+        text = re.sub(r": \d+", ": 1e400", text, count=1)
+    lines[which] = text.encode("utf-8", "surrogatepass")
+    return b"\n".join(lines), "forged"
+
+
+def _put_hostile(said: Any, rng: random.Random) -> bool:
+    """Change some values, or take them away; False if there are none."""
     places: list[tuple[Any, Any]] = []
 
     def walk(value: Any) -> None:
@@ -329,16 +472,13 @@ def forge(data: bytes, rng: random.Random) -> tuple[bytes, str] | None:
             walk(inner)
 
     walk(said)
-    if not places:
-        return None
-    for _ in range(rng.choice([1, 1, 2, 5])):
+    for _ in range(rng.choice([1, 1, 2, 5]) if places else 0):
         holder, key = rng.choice(places)
         if isinstance(holder, dict) and rng.random() < 0.15:
             holder.pop(key, None)
         else:
             holder[key] = rng.choice([*HOSTILE, _nested()])
-    lines[which] = json.dumps(said).encode("utf-8", "surrogatepass")
-    return b"\n".join(lines), "forged"
+    return bool(places)
 
 
 # -- one trial ------------------------------------------------------------------------------------------------------
@@ -365,11 +505,16 @@ def trial(
     else:
         shutil.copy(target.specimen, copy)
         file = copy
-    data = file.read_bytes()
-    forged = forge(data, rng) if rng.random() < 0.5 else None
-    made, how = forged or damage(data, rng)
-    file.chmod(0o644)
-    file.write_bytes(made)
+    if target.forged is not None:
+        how = target.forged(copy, rng)
+        forged: tuple[bytes, str] | None = (b"", how)
+        made = b""
+    else:
+        data = file.read_bytes()
+        forged = forge(data, rng) if rng.random() < 0.5 else None
+        made, how = forged or damage(data, rng)
+        file.chmod(0o644)
+        file.write_bytes(made)
     said = f"{target.name} #{number} ({file.name}: {how})"
     forget_warnings()
     signal.alarm(TRIAL_S)
@@ -451,8 +596,8 @@ def files_attack(targets: list[Target], count: int, seed: int, first: int, place
             copy = place / "trial" / target.specimen.name
             (shutil.copytree if target.specimen.is_dir() else shutil.copy)(target.specimen, copy)
             goods[target.name] = target.read(copy)
-    each = max(1, count // len(targets))
-    for target in targets:
+    for place_of, target in enumerate(targets):
+        each = max(1, count // len(targets) + (place_of < count % len(targets)))
         tally, number = tallies[target.name], first
         while number < first + each:
             numbers = range(number, min(number + BATCH, first + each))
@@ -467,9 +612,7 @@ def files_attack(targets: list[Target], count: int, seed: int, first: int, place
                 tally.refused += one == "refused"
                 if one not in ("", "refused"):
                     tally.violations.append(one)
-            for one in tally.violations[-len(told) :]:
-                if one in told:
-                    sys.stderr.write(f"{one}\n")
+            sys.stderr.write("".join(f"{one}\n" for one in told if one not in ("", "refused")))
             number += len(told)
             if status:
                 tally.trials += 1
@@ -653,6 +796,8 @@ def kills_attack(count: int, seed: int, first: int, place: Path) -> Tally:
 def _listing(*folders: Path) -> Iterator[str]:
     for folder in folders:
         for path in sorted(folder.rglob("*")):
+            if path.is_relative_to(folder / "lab" / "index"):
+                continue  # of the lab in force: whoever asks for a run brings it up to date
             yield f"{path} {path.stat().st_size if path.is_file() else ''}"
 
 

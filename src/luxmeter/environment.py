@@ -24,6 +24,7 @@ _MEASURED_PACKAGES = (
     "mindspore",
     "numpy",
 )  # whose versions change how fast things are
+_NUMBERS = (("load", "load_1min"), ("machine", "threads"))  # that are reckoned with
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,23 @@ def brief() -> dict[str, Any]:
         },
         "torch_threads": threads() if callable(threads) else None,
     }
+
+
+def checked(said: Any) -> dict[str, Any]:
+    """A record (`collect`, `brief`) that was read from a file; ValueError if it is none."""
+    if not isinstance(said, dict):
+        raise ValueError("its environment has no names")
+    for part in ("machine", "load", "packages", "env"):
+        held = said.get(part) or {}
+        if not isinstance(held, dict):
+            raise ValueError(f"its environment's {part} has no names")
+        for name, value in held.items():
+            plain = value if isinstance(value, list) else [value]
+            if not all(one is None or isinstance(one, str | int | float) for one in plain):
+                raise ValueError(f"its environment's {name} is a {type(value).__name__}")
+            if (part, name) in _NUMBERS and isinstance(value, str | list):
+                raise ValueError(f"its environment's {name} is {value!r:.80}")
+    return said
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Difference]:

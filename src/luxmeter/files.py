@@ -99,6 +99,14 @@ def json_text(value: Any, *, indent: int | None = 1) -> str:
     return text + "\n"
 
 
+def parsed_json(text: str | bytes) -> Any:
+    """What JSON says; ValueError if it is none, or nested deeper than Python follows."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def read_json(path: Path, default: Any = None) -> Any:
     """What `write_json` wrote; `default` if there is no such file. Whatever else lies there is `file-damaged`."""
     try:
@@ -106,7 +114,7 @@ def read_json(path: Path, default: Any = None) -> Any:
             data = file.read(MOST_JSON_BYTES + 1)
         if len(data) > MOST_JSON_BYTES:
             raise ValueError(f"it has more than {MOST_JSON_BYTES >> 20} MiB")
-        plain = json.loads(data.decode("utf-8"))
+        plain = parsed_json(data.decode("utf-8"))
         if isinstance(plain, dict) and _SUM in plain and plain.pop(_SUM) != _sum_of(plain):
             raise ValueError("it does not hold what was written")
         return from_json(plain)

@@ -40,9 +40,9 @@ def _fits(value: Any, kind: Any) -> bool:
             return all(_fits(one, parts[0]) for one in value)
         return len(parts) == len(value) and all(map(_fits, value, parts))
     plain = origin or kind
-    if plain is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if plain is int:
+    if plain is float and isinstance(value, float):
+        return True
+    if plain in (int, float):  # an integer beyond 64 bits is no float of ours, and may be beyond every float
         return type(value) is int and -(2**63) <= value < 2**63
     if (
         isinstance(plain, type)

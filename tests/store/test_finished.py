@@ -63,3 +63,25 @@ def test_a_name_that_leads_outside_is_refused(lab: Lab) -> None:
         with pytest.raises(LuxmeterError):
             lab.put_finished(bad)
     assert list((lab.folder / layout.RUNS).iterdir()) == []
+
+
+def test_it_may_hold_nothing_and_files_may_be_large(lab: Lab, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    (tmp_path / "x.bin").write_bytes(b"body")
+    bare = replace(RUN, params={}, environment={}, points=(), objects=(), files={"x.bin": tmp_path / "x.bin"})
+    run = lab.put_finished(bare)
+    assert run.read_file("x.bin") == b"body" and run.metrics == {} and run.tables() == []
+
+
+def test_what_no_table_takes_is_left_out_and_said(lab: Lab) -> None:
+    from dataclasses import replace
+
+    from luxmeter.errors import LuxmeterWarning
+    from luxmeter.store import Stored
+
+    words = Stored("text", "\ud800")
+    bad = replace(RUN, points=["loss", 0.5, 1 << 70, 10**18], objects=[("text", 1, 10**18, words)])
+    with pytest.warns(LuxmeterWarning, match=r"2 points were left out.*beyond 64 bits"):
+        run = lab.put_finished(bad)
+    assert run.metrics == {} and run.objects() == [] and run.lost_rows == 2

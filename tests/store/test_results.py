@@ -182,3 +182,35 @@ def test_a_damaged_trace_hides_no_other(run: RunWriter) -> None:
     ].made_ns == 5_500_000_000
     assert found[-1].title.startswith("cannot be read") and found[0].title == "0 calls"
     run.finish()
+
+
+def test_a_folder_that_cannot_get_its_number_is_told(run: RunWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that take the same number one takes the next; a disk that refuses is no such case."""
+    with run, activate(run):
+        assert put("one") is not None
+        real, refused = Path.rename, [OSError(28, "No space left on device")]
+
+        def rename(path: Path, target: Path) -> Path:
+            if refused:
+                raise refused.pop()
+            target.mkdir()  # another process was faster
+            (target / "result.json").write_text("{}")
+            monkeypatch.setattr(Path, "rename", real)
+            return real(path, target)
+
+        monkeypatch.setattr(Path, "rename", rename)
+        with pytest.warns(LuxmeterWarning, match=r"No space left.*result-not-put"):
+            assert put("two") is None
+        found = put("three")
+        assert found is not None and found.parent.name == "0003"
+
+
+def test_a_result_is_loaded_by_its_kind(run: RunWriter) -> None:
+    source = Path(__file__).parents[1] / "golden" / "inputs" / "bench-a.json"
+    with run, activate(run):
+        put_result("bench", "a benchmark", "x.json", lambda path: path.write_bytes(source.read_bytes()))
+    read = Run(run.folder)
+    assert read.bench is not None and len(read.bench) == len(find_result(run.folder, "bench").load())
+    assert "bench" in read._repr_html_()
+    with pytest.raises(StoreError, match="has 1 of bench"):
+        find_result(run.folder, "bench", 1)

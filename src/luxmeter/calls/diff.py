@@ -238,7 +238,10 @@ def _few(names: Mapping[str, Any]) -> str:
 
 def _environment(trace: TraceResult) -> dict[str, Any]:
     kept = (read_json(trace.folder / "trace.json") or {}).get("environment")
-    return kept if isinstance(kept, dict) else {}
+    try:
+        return environment.checked(kept)
+    except ValueError:
+        return {}
 
 
 def _options(trace: TraceResult) -> dict[str, Any]:

@@ -153,13 +153,13 @@ def _from_yaml(path: Path) -> list[str]:
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(
             "filter-unreadable",
             f"The list of names {path} cannot be read: {error}.",
             "Give a YAML list of names.",
         ) from error
-    if isinstance(content, dict):
+    if isinstance(content, dict) and all(isinstance(group, list | None) for group in content.values()):
         names = [f"{prefix}.{name}" for prefix, group in content.items() for name in group or ()]
     else:
         names = content if isinstance(content, list) else []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import MissingExtraError, UsageError, suggestion
-from luxmeter.files import write_named
+from luxmeter.files import parsed_json, write_named
 from luxmeter.model.optimizers import TrainingMemory, training_memory
 from luxmeter.render import amount
 from luxmeter.store import put_result
@@ -280,7 +280,7 @@ def load_cost(path: str | Path) -> ModelCost:
     from pydantic import TypeAdapter
 
     try:
-        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        said = parsed_json(Path(path).read_text(encoding="utf-8"))
         if said["format"] != _FORMAT or said["format_version"] > FORMAT_VERSION:
             raise ValueError(f"it is {said['format']!r}, version {said['format_version']!r}")
         return TypeAdapter(ModelCost).validate_python({**said, "training_step": None})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from luxmeter.by_name import by_name
 from luxmeter.errors import UsageError, suggestion, warn_once
-from luxmeter.files import write_named
+from luxmeter.files import parsed_json, write_named
 from luxmeter.render import counted
 from luxmeter.signature import Signature, signature_from_json, to_json
 from luxmeter.store import put_result
@@ -248,7 +248,7 @@ def load_operators(path: str | Path) -> Operators:
         next(file)
         for number, line in enumerate(file, 2):
             try:
-                cases.append(case_from_json(json.loads(line)))
+                cases.append(case_from_json(parsed_json(line)))
             except (ValueError, KeyError, TypeError) as error:
                 what = error.what if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
                 raise UsageError(
@@ -281,7 +281,7 @@ def is_operators_file(path: str | Path) -> bool:
 
 def _head(line: bytes) -> dict[str, Any] | None:
     try:
-        head = json.loads(line)
+        head = parsed_json(line)
     except ValueError:
         return None
     return head if isinstance(head, dict) and head.get("what") == _WHAT and "version" in head else None

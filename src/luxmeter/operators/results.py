@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from luxmeter import stats
+from luxmeter import environment, stats
 from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
-from luxmeter.files import write_named
+from luxmeter.files import parsed_json, write_named
 from luxmeter.operators.series import series_of
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, counted, span
 from luxmeter.store import put_result
@@ -320,15 +320,15 @@ def load_benchmark(path: str | Path) -> BenchResult:
             )
         rows = tuple(checked_fields(_row(row)) for row in said["rows"])
         whole = said.get("whole")  # since version 2
-        if not isinstance(said["environment"], dict):
-            raise ValueError("its environment has no names")
-        return BenchResult(
-            rows,
-            said["environment"],
-            said["noise_floor"],
-            said["complete"],
-            None if whole is None else (int(whole[0]), int(whole[1])),
-            str(said.get("together") or ""),  # since version 3
+        return checked_fields(
+            BenchResult(
+                rows,
+                environment.checked(said["environment"]),
+                said["noise_floor"],
+                said["complete"],
+                None if whole is None else (int(whole[0]), int(whole[1])),
+                str(said.get("together") or ""),  # since version 3
+            )
         )
     except UsageError:
         raise
@@ -356,11 +356,11 @@ def _read(path: Path) -> Any:
     with path.open("rb") as file:
         parquet = file.read(4) == b"PAR1"
     if not parquet:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parsed_json(path.read_text(encoding="utf-8"))
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)  # a damaged one is an ArrowInvalid, which is a ValueError
-    said = json.loads((table.schema.metadata or {})[_PARQUET_KEY])
+    said = parsed_json((table.schema.metadata or {})[_PARQUET_KEY])
     return {**said, "rows": table.to_pylist()}
 
 

@@ -82,9 +82,12 @@ def value_from_json(data: Any) -> Argument:
     raise _unreadable(data)
 
 
+_DEEPEST = 100  # a call is captured 16 deep, which are three times as many of JSON's; deeper is not followed when it is shown
+
+
 def signature_from_json(data: Any) -> Signature:
     """What `to_json` made of a signature, read back."""
-    if not isinstance(data, dict) or not isinstance(data.get("args"), list):
+    if not isinstance(data, dict) or not isinstance(data.get("args"), list) or _is_deep(data):
         raise _unreadable(data)
     named, spread, general = data.get("kwargs", {}), data.get("ranges", []), data.get("general", False)
     if not isinstance(named, dict) or not data.keys() <= {"args", "kwargs", "ranges", "general"}:
@@ -99,6 +102,11 @@ def signature_from_json(data: Any) -> Signature:
         ranges,
         bool(general),
     )
+
+
+def _is_deep(value: Any, left: int = _DEEPEST) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(left <= 0 or _is_deep(each, left - 1) for each in inner)
 
 
 _USUAL = {field.name: field.default for field in fields(TensorSpec)}

@@ -118,7 +118,7 @@ class Catalog:
             return self._ask_once_more(question, anew)
         except sqlite3.OperationalError as error:
             return self._ask_in_memory(question, error)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError, json.JSONDecodeError) as error:
             self._replace_damaged(error)
             index = self._open()
             self._refresh(index)

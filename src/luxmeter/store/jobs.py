@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from luxmeter.errors import StoreError
+from luxmeter.files import parsed_json
 from luxmeter.process import Process
 from luxmeter.store import layout
 from luxmeter.store.database import Connection, Database, server_url, sqlite_url
+from luxmeter.typed_fields import checked_fields
 
 SCHEMA = 1
 JOB_STATES = ("queued", "running", "done", "failed", "cancelled", "lost")
@@ -197,7 +199,7 @@ class JobChange:
         """The job of this number."""
         query = f"select job from {_JOBS} where lab = ? and id = ?"
         text = self._connection.value(query, self._lab, number)
-        return None if text is None else Job.of(json.loads(text))
+        return None if text is None else _job(text)
 
     def next_id(self) -> int:
         """The number of the next job: one more than the last ever."""
@@ -224,7 +226,20 @@ def _select(connection: Connection, lab: str, states: Sequence[str], group: str)
     if group:
         query += " and group_name = ?"
         values.append(group)
-    return [Job.of(json.loads(text)) for (text,) in connection.rows(f"{query} order by id", *values)]
+    return [_job(text) for (text,) in connection.rows(f"{query} order by id", *values)]
+
+
+def _job(text: str) -> Job:
+    try:
+        job = checked_fields(Job.of(parsed_json(text)))
+        checked_fields(job.needs)
+        return job
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StoreError(
+            "queue-damaged",
+            f"The queue holds a job that is none: {error}.",
+            "Restore it from a copy, or move it away and queue anew: runs are not touched.",
+        ) from error
 
 
 def _text(job: Job) -> str:

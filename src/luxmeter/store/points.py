@@ -340,7 +340,7 @@ class Points(Sequence[Point]):
     def __getitem__(self, index: int | slice) -> Point | Points:
         if isinstance(index, slice):
             chosen = range(len(self))[index]
-            return Points(self.key, self._table.take(list(chosen)))
+            return Points(self.key, self._table.take(pa.array(chosen, pa.int64())))
         at = range(len(self))[index]  # negative ones, and the error for those outside
         return Point(*(self._table.column(name)[at].as_py() for name in Point._fields))
 

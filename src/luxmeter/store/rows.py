@@ -11,6 +11,19 @@ from functools import cached_property
 from typing import Any, NamedTuple, overload
 
 from luxmeter.described import TYPE, type_of
+from luxmeter.errors import StoreError
+
+
+def _json_of(text: str) -> Any:
+    """What the index kept as JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise StoreError(
+            "index-damaged",
+            f"The index holds {text[:60]!r}, which is no JSON: {error}.",
+            "Make it anew: luxmeter reindex.",
+        ) from error
 
 
 class RunHead(NamedTuple):
@@ -52,7 +65,7 @@ class RunHeads(Sequence[RunHead]):
 
     @cached_property
     def _parts(self) -> list[list[Any]]:
-        parts: list[list[Any]] = json.loads(f"[{self._text}]")
+        parts: list[list[Any]] = _json_of(f"[{self._text}]")
         return parts
 
 
@@ -87,17 +100,17 @@ class RunRow(NamedTuple):
     @property
     def params(self) -> dict[str, Any]:
         """Parameters, flat: `optim.lr`."""
-        return dict(json.loads(self.params_json))
+        return dict(_json_of(self.params_json))
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Each metric's n, last, last_step, min, max; None where it is not a number."""
-        return dict(json.loads(self.metrics_json))
+        return dict(_json_of(self.metrics_json))
 
     @property
     def tags(self) -> list[str]:
         """Its tags."""
-        return list(json.loads(self.tags_json))
+        return list(_json_of(self.tags_json))
 
     def record(self) -> dict[str, Any]:
         """As lists give it, as plain values."""

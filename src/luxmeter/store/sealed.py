@@ -69,10 +69,9 @@ def read_sealed(path: Path, columns: Sequence[str] | None = None, *, only: Any =
 def damage_of(path: Path) -> str:
     """What is damaged in a file, in words; empty if nothing is, or if nothing can tell."""
     try:
-        sums = _sums(path)
+        sums, metadata = _sums(path), pq.read_metadata(path)
         if sums is None:
             return ""
-        metadata = pq.read_metadata(path)
         bad = _bad_groups(path, metadata, sums, range(metadata.num_row_groups), None)
     except StoreError as error:
         return error.what

@@ -101,11 +101,6 @@ class SegmentWriter:
             self.close()
         return len(piece)
 
-    def sync(self) -> None:
-        """Wait until what was appended is on the disk itself."""
-        if self._file is not None:
-            os.fsync(self._file.fileno())
-
     def close(self) -> None:
         """Close the file at hand; a later append starts a new one."""
         if self._file is not None:

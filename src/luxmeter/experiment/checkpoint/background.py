@@ -105,6 +105,6 @@ def _tell_at_exit() -> None:
             sys.stderr.write(f"luxmeter: the last checkpoint was not written: {error}\n")
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows does not fork
     os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_tell_at_exit)

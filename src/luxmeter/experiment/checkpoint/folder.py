@@ -26,7 +26,7 @@ from luxmeter.experiment.checkpoint.format import (
 )
 from luxmeter.experiment.checkpoint.rebuild import rebuild_plain
 from luxmeter.experiment.checkpoint.shards import SUFFIX, named_in, order_of
-from luxmeter.files import sha256_of
+from luxmeter.files import parsed_json, sha256_of
 
 Kind = Literal["checkpoint", "keypoint", "model"]
 
@@ -286,7 +286,7 @@ def _read_sidecar(path: Path) -> tuple[dict[str, Any], ...]:
 def _records_in(sidecar: str, *_state: int) -> tuple[dict[str, Any], ...]:
     """What a side-car says; it is read again when it is another file than before."""
     try:
-        record = json.loads(Path(sidecar).read_text("utf-8"))
+        record = parsed_json(Path(sidecar).read_text("utf-8"))
         records = [record, *([record["previous"]] if "previous" in record else [])]
         for one in records:
             if not (isinstance(one["sha256"], str) and isinstance(one["size_bytes"], int)):
@@ -294,6 +294,6 @@ def _records_in(sidecar: str, *_state: int) -> tuple[dict[str, Any], ...]:
             int(one["order"])
             if not isinstance(rebuild_plain(one["info"]), dict):
                 return ()
-    except (ValueError, KeyError, TypeError, CheckpointError):
+    except (ValueError, KeyError, TypeError, OverflowError, CheckpointError):
         return ()
     return tuple(records)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
 
@@ -72,25 +73,44 @@ def restore_state(
             f"{path} has state version {state['luxmeter_state']!r}; this Luxmeter reads {STATE_VERSION}.",
             "Load it with the Luxmeter that wrote it, or a newer one.",
         )
-    saved: Mapping[str, Any] = state["parts"]
     parts = _with_manager(parts, random)
-    _check_names(saved, parts, path)
-    for name, part in parts.items():  # before any of them is touched
-        if _is_module(part) and saved[name]["kind"] == "state":
-            _check_weights(part, saved[name]["state"], name, path)
+    with _fitting(f"What {path} holds is no state of a training", "Nothing was changed."):
+        saved: Mapping[str, Any] = state["parts"]
+        values = {name: one["value"] for name, one in saved.items() if one["kind"] == "value"}
+        step, (epoch, batch), gradients = int(state["step"]), _position(saved), dict(state["gradients"])
+        _check_names(saved, parts, path)
+        for name, part in parts.items():  # before any of them is touched
+            if _is_module(part) and saved[name]["kind"] == "state":
+                _check_weights(part, saved[name]["state"], name, path)
     for name, part in parts.items():
         if not (name == "random" and random is not True):
             _put(part, saved[name], name, path)
-    for name, by_parameter in state["gradients"].items():
+    for name, by_parameter in gradients.items():
         if name in parts:
-            _put_gradients(parts[name], by_parameter)
-    if random is True and state["random"] is not None:
-        set_rng_state(state["random"])
-    elif random is not False and random is not True:
-        _put(random, saved["random"], "random", path)
-    values = {name: one["value"] for name, one in saved.items() if one["kind"] == "value"}
-    epoch, batch = _position(saved)
-    return Resumed(step=int(state["step"]), epoch=epoch, batch=batch, path=path, info=info, values=values)
+            with _fitting(
+                f"The gradients of {name!r} in {path} do not fit", "The parts are restored already."
+            ):
+                _put_gradients(parts[name], by_parameter)
+    with _fitting(
+        f"The random state in {path} does not fit", "Pass random=False; the parts are restored already."
+    ):
+        if random is True and state["random"] is not None:
+            set_rng_state(state["random"])
+        elif random is not False and random is not True:
+            _put(random, saved["random"], "random", path)
+    return Resumed(step=step, epoch=epoch, batch=batch, path=path, info=info, values=values)
+
+
+@contextmanager
+def _fitting(what: str, next_step: str) -> Iterator[None]:
+    """Whatever a state that does not fit raises inside, in our words."""
+    try:
+        yield
+    except LuxmeterError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise CheckpointError("resume-unfit", f"{what}: {why:.200}.", next_step) from error
 
 
 def module_storages(part: Any) -> frozenset[int]:

@@ -48,7 +48,7 @@ class Leaf:
             # memmove, not copy_: on large tensors it writes past the cache (17 against 10 GB/s).
             start = address(source) if self.lent else source.data_ptr()
             ctypes.memmove(arena.data_ptr() + offset, start, self.size_bytes)
-        else:
+        else:  # pragma: no cover - on accelerators
             flat = source.reshape(-1).view(torch.uint8)
             arena[offset : offset + self.size_bytes].copy_(flat)
 

@@ -150,7 +150,7 @@ def _go_back(folder: Path) -> None:
     _random_from = None
     try:
         start_state.restore(record)
-    except (LuxmeterError, KeyError, TypeError, ValueError) as error:
+    except (LuxmeterError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         warn_once(
             "random-not-restored",
             f"The random state of the run in {folder} cannot be set: {error}.",

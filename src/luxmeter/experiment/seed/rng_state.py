@@ -109,12 +109,16 @@ def set_rng_state(state: Mapping[str, Any], *, modules: Mapping[str, Any] | None
     modules = device_modules() if modules is None else modules
     python = state["python"]
     try:
+        if not isinstance(python["gauss_next"], float | None):
+            raise TypeError(
+                f"the next number is {python['gauss_next']!r:.80}"
+            )  # Python takes it, and fails when it is drawn
         python_random.setstate((python["version"], tuple(python["internal"]), python["gauss_next"]))
         np.random.set_state(numpy_state(state["numpy"]))
         _set_torch(state["torch"])
         for name, states in state.get("accelerators", {}).items():
             _set_device_states(name, states, modules)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, RuntimeError, ArithmeticError, AttributeError) as error:
         raise CheckpointError(
             "random-state-unfit",
             f"The random state cannot be set here: {error}",

@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any
 
+from luxmeter import environment
 from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
-from luxmeter.files import write_named
+from luxmeter.files import parsed_json, write_named
 from luxmeter.render import NUMBER, Column, Table, counted, plain
 from luxmeter.store import put_result
 from luxmeter.typed_fields import checked_fields
@@ -306,7 +307,7 @@ def put_check(result: CheckResult) -> CheckResult:
 def load_check(path: str | Path) -> CheckResult:
     """What `CheckResult.to_json` wrote."""
     try:
-        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        said = parsed_json(Path(path).read_text(encoding="utf-8"))
         if said["what"] != _WHAT:
             raise ValueError(f"it is {said['what']!r}")
         if type(said["version"]) is not int or said["version"] > VERSION:
@@ -327,7 +328,7 @@ def load_check(path: str | Path) -> CheckResult:
             raise ValueError("its options are none of a check")
         return checked_fields(
             CheckResult(
-                rows, said["environment"], said["options"], said["started"], said["taken_s"], said["complete"], tuple(said["passed"])
+                rows, environment.checked(said["environment"]), said["options"], said["started"], said["taken_s"], said["complete"], tuple(said["passed"])
             )
         )  # fmt: skip
     except OSError as error:

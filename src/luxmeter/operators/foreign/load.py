@@ -5,13 +5,13 @@ record_shapes, ExecutionTraceObserver JSON. Parsing never evaluates text as code
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from luxmeter.errors import UsageError
+from luxmeter.files import parsed_json
 from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.foreign import input_logs
 
@@ -78,8 +78,8 @@ def _from_json(text: str, path: Path) -> Captured:
     from luxmeter.operators.foreign.profiler import chrome_cases, execution_cases  # imports torch
 
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        data = parsed_json(text)
+    except ValueError as error:
         raise _unknown(path, f"it is damaged JSON ({error})") from error
     if isinstance(data, dict) and isinstance(data.get("traceEvents"), list):
         found = chrome_cases(data["traceEvents"], source=path.name)

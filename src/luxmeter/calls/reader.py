@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from luxmeter.calls.checked import check_end
 from luxmeter.calls.describe import OWN_NAME, read_lines
+from luxmeter.calls.device_time import COLUMNS as DEVICE_COLUMNS
+from luxmeter.calls.device_time import DeviceRows
 from luxmeter.calls.records import (
     EVENT_DTYPE,
     EVENT_SCHEMA,
@@ -59,6 +61,7 @@ class TotalsRow:
 class Recording:
     """All that was recorded: columns of events, what ids stand for, and each process.
 
+    Where calls were timed on a device, its columns are added (device_time.COLUMNS; -1: not known).
     `process` is added to the columns, and `own_ns`: how much of an event's time by the clock was the recorder's own
     work, which `duration_ns` and `child_ns` are without. An event ends at start + duration + own.
     """
@@ -223,6 +226,7 @@ class _Merger:
             {old: self._signature(words, callables) for old, words in record.signatures.items()}
         )
         sites = _lookup({old: self._sites.setdefault(w, len(self._sites)) for old, w in record.sites.items()})
+        on_device = DeviceRows(process)
         for part in _parts(process):
             columns = {name: part.column(name).to_numpy() for name in part.column_names}
             for name in ("callable", "section", "module"):
@@ -231,6 +235,8 @@ class _Merger:
             written = columns.get("site")  # not in format 1
             columns["site"] = np.zeros(part.num_rows, np.uint32) if written is None else _map(sites, written)
             columns["process"] = np.full(part.num_rows, number, dtype=np.uint32)
+            if len(on_device):
+                columns |= on_device.of(columns["thread"], columns["start_ns"])
             self._events.append(columns)
         for row in record.end.get("totals", ()):
             ids = [_map(callables, np.array([row[i]]))[0] for i in (0, 2)]
@@ -249,6 +255,13 @@ class _Merger:
             kind = EVENT_DTYPE[name] if name in EVENT_SCHEMA.names else np.dtype("<u4")
             parts = [part[name] for part in self._events]
             columns[name] = np.concatenate(parts) if parts else np.empty(0, kind)
+        if any(DEVICE_COLUMNS[0] in part for part in self._events):  # of a process at least
+            for name in DEVICE_COLUMNS:
+                parts = [
+                    part.get(name, np.full(len(part["process"]), -1, dtype=np.int64)) for part in self._events
+                ]
+                columns[name] = np.concatenate(parts)
+                columns[name][self._is_of("mindspore", columns["callable"])] = -1  # torch's device is not theirs
         set_own_work_apart(columns)
         return Recording(
             columns,
@@ -258,6 +271,10 @@ class _Merger:
             tuple(self._processes),
             tuple(self._sites),
         )
+
+    def _is_of(self, framework: str, callables: Numbers) -> Numbers:
+        found: Numbers = np.array([words.framework == framework for words in self._callables], dtype=bool)[callables]
+        return found
 
     def _callable(self, words: CallableNames) -> int:
         return self._callables.setdefault(words, len(self._callables))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from luxmeter.calls.groups import by_group, distinct, firsts
 from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED, CallableNames
 from luxmeter.calls.tree import parents
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
+from luxmeter.render import BYTES, DURATION, NUMBER, SHARE, Column, Table
 
 if TYPE_CHECKING:
     from luxmeter.calls.outside import ThreadTime
@@ -45,6 +45,8 @@ class Row:
         None  # part of total_ns until the calls returned; differs on an asynchronous device
     )
     framework: str = ""  # "torch" or "mindspore"; empty for sections, threads, ranks and functions of yours
+    device_ns: int | None = None  # on the accelerator, of the calls that were timed there; None: none was
+    memory_bytes: int | None = None  # how much more of its memory was in use after these calls than before
 
 
 BY = ("api", "signature", "module", "section", "thread", "rank", "line", "function")
@@ -136,16 +138,18 @@ class CallTable:
             Column("p95", DURATION, goes=2),
             Column("max", DURATION, goes=3),
             Column("first", DURATION, goes=1),
+            Column("device", DURATION, hidden="empty"),
+            Column("memory", BYTES, hidden="empty", goes=7),
             Column("share", SHARE, form="6.1%"),
         ]
         rows = [
             [row.name, row.framework if several else None, row.detail, row.n, row.total_ns, row.self_ns, row.mean_ns,
-             row.p50_ns, row.p95_ns, row.max_ns, row.first_ns, row.share]
+             row.p50_ns, row.p95_ns, row.max_ns, row.first_ns, row.device_ns, row.memory_bytes, row.share]
             for row in self.rows[:top]
         ]  # fmt: skip
         outside = self._outside() if self._outside is not None else None
         if outside is not None:
-            rows.append(["outside", None, "", None, outside.outside_ns, outside.outside_ns, *[None] * 6])
+            rows.append(["outside", None, "", None, outside.outside_ns, outside.outside_ns, *[None] * 8])
         counted = sum(row.n for row in self.rows)
         which = {"module": [f"{counted:,} of the {self.calls:,} calls are calls of modules"],
                  "section": [f"{counted:,} times in a section, which is no call: there were {self.calls:,} calls"]}  # fmt: skip
@@ -226,6 +230,8 @@ def make_table(
         within = _within_own_group(recording, by)[at]
         total, wait = np.where(within, 0, total), np.where(within, 0, wait)
     rows = _rows(codes, named, duration, total, own, events["start_ns"][at], flags[at], wait)
+    if on_device(recording):
+        rows = _with_device(rows, recording, by, codes, at)
     return CallTable(rows, by=by, notes=notes, calls=int(np.count_nonzero(choose("api"))), outside=outside)
 
 
@@ -249,8 +255,11 @@ def site_groups(recording: Recording, by: str) -> tuple[Numbers, list[tuple[str,
 def _within_own_group(recording: Recording, by: str) -> Numbers:
     """Which events lie within another one of the same line or function: their time is part of its."""
     events = recording.events
-    group = site_groups(recording, by)[0][events["site"]]
-    parent = parents(events)
+    return _within(parents(events), site_groups(recording, by)[0][events["site"]])
+
+
+def _within(parent: Numbers, group: Numbers) -> Numbers:
+    """Which events lie, at whatever remove, within another one of the same group."""
     found = np.zeros(len(parent), dtype=bool)
     above = parent.copy()
     while True:
@@ -394,6 +403,35 @@ def _rows(
                 self_ns / whole, detail, raised, total - waited, framework)
         )  # fmt: skip
     return rows
+
+
+def on_device(recording: Recording) -> bool:
+    """Whether calls were timed on an accelerator."""
+    return "device_ns" in recording.events and bool((recording.events["device_ns"] >= 0).any())
+
+
+def _with_device(rows: list[Row], recording: Recording, by: str, codes: Numbers, at: Numbers) -> list[Row]:
+    """Time on the device and memory that came, of each group; where a group has calls within its own calls, of the outer ones."""
+    events = recording.events
+    outer = np.ones(len(at), dtype=bool)
+    if by in (*ADDED_UP, *BY_SITE):
+        group = site_groups(recording, by)[0][events["site"]] if by in BY_SITE else np.zeros(recording.n, np.int64)
+        nobody = -1 - np.arange(recording.n)  # what was not timed contains nothing
+        outer = ~_within(parents(events), np.where(events["device_ns"] >= 0, group, nobody))[at]
+    device, before, after = (events[name][at] for name in ("device_ns", "memory_before", "memory_after"))
+    timed = outer & (device >= 0)
+    known = timed & (before >= 0) & (after >= 0)
+    n = len(rows)
+    times, grown = _sums(codes, np.where(timed, device, 0), n), _sums(codes, np.where(known, after - before, 0), n)
+    any_time, any_memory = _sums(codes, timed, n), _sums(codes, known, n)
+    return [
+        replace(
+            row,
+            device_ns=int(times[i]) if any_time[i] else None,
+            memory_bytes=int(grown[i]) if any_memory[i] else None,
+        )
+        for i, row in enumerate(rows)
+    ]
 
 
 def _rank_of(percent: int, n: int) -> int:

@@ -65,9 +65,10 @@ class DeviceTimes:
     Nothing here raises into the program. What keeps calls from being timed is told in `reasons`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_child: bool = False) -> None:
+        self._is_child = is_child  # one that uses no accelerator is nothing to remark on: a DataLoader's worker
         self.name = ""  # of the accelerator, once there is one
-        self.reasons: dict[str, None] = {}  # why calls were not timed, or their memory not told
+        self.remarks: dict[str, None] = {}  # why calls were not timed, or their memory not told: lines for notes()
         self.calls = self.spent_ns = 0  # how many hooks ended, and their time
         self._off = False
         self._unfound = ""  # why the accelerator could not be asked for
@@ -111,7 +112,7 @@ class DeviceTimes:
         own, pair, before, spent_ns = begun
         try:
             if self._torch.accelerator.current_device_index() != own.index:
-                self.reasons["a call changed the current device"] = None
+                self.remarks["calls that changed the current device were not timed on it"] = None
             elif not self._capturing():
                 pair[1].record()
                 own.waiting.append((thread, start_ns, pair, before, self._memory(own.index)))
@@ -157,7 +158,7 @@ class DeviceTimes:
             if stats is not None and stats(index)["allocated_bytes"]["all"]["current"] == told:
                 return lambda index: int(stats(index)["allocated_bytes"]["all"]["current"])
         except Exception as error:  # noqa: BLE001 - each device in its own words
-            self.reasons[f"memory is not told: {_said(error)}"] = None
+            self.remarks[f"the device does not tell its memory: {_said(error)}"] = None
             return lambda index: -1
         return lambda index: int(public(index))
 
@@ -170,7 +171,7 @@ class DeviceTimes:
             cuda = self._torch.cuda
             found = bool(cuda.is_available() and cuda.is_current_stream_capturing())
         if found:
-            self.reasons["calls that were captured into a graph"] = None
+            self.remarks["calls that were captured into a graph were not timed on the device"] = None
         return found
 
     def _has_room(self, own: _Device) -> bool:
@@ -179,7 +180,7 @@ class DeviceTimes:
         self.read()
         if len(own.waiting) < MOST_WAITING:
             return True
-        self.reasons[f"the device was {MOST_WAITING:,} calls behind"] = None
+        self.remarks[f"calls were not timed on the device while it was {MOST_WAITING:,} behind"] = None
         return False
 
     def _pair(self, own: _Device) -> Pair:
@@ -192,7 +193,7 @@ class DeviceTimes:
     def _give_up(self, error: Exception) -> None:
         """No further call is timed: a device that refuses once refuses always."""
         self._off = True
-        self.reasons[_said(error)] = None
+        self.remarks[f"from some call on, none was timed on the device: {_said(error)}"] = None
 
     # -- reading what was passed
 
@@ -244,7 +245,7 @@ class DeviceTimes:
 
     def after_fork(self) -> None:
         """In a forked child: an accelerator that the parent uses cannot be used there; its marks are left alone."""
-        self._lock = threading.Lock()
+        self._lock, self._is_child = threading.Lock(), True
         self._left_to_parent = self._devices
         self._devices, self._rows = {}, array("q")
         self._segments, self._part, self._part_rows = None, 0, 0
@@ -254,8 +255,12 @@ class DeviceTimes:
 
     def told(self) -> dict[str, Any]:
         """For end.json."""
-        unfound = self._unfound or "torch saw no accelerator at work in this process"
-        return {"name": self.name, "reasons": list(self.reasons) or ([] if self.name else [unfound])}
+        said = list(self.remarks)
+        if not (said or self.name or self._is_child):
+            said = [
+                f"no call was timed on a device: {self._unfound or 'torch saw no accelerator at work in this process'}"
+            ]
+        return {"name": self.name, "remarks": said}
 
     # -- to the folder
 

@@ -19,7 +19,7 @@ from luxmeter.calls.formats import trace_format_of
 from luxmeter.calls.reader import Numbers
 from luxmeter.calls.records import RAISED
 from luxmeter.calls.result import TraceResult
-from luxmeter.calls.table import BY
+from luxmeter.calls.table import BY, on_device
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.window import Window, first_ns, in_window
 from luxmeter.csv_text import csv_text
@@ -133,7 +133,8 @@ _ROW_SCHEMA = pa.schema(
     [("name", pa.string()), ("detail", pa.string()), ("n", pa.int64()), ("total_ns", pa.int64()), ("self_ns", pa.int64()),
      ("mean_ns", pa.float64()), ("min_ns", pa.int64()), ("p50_ns", pa.int64()), ("p95_ns", pa.int64()),
      ("p99_ns", pa.int64()), ("max_ns", pa.int64()), ("first_ns", pa.int64()), ("share", pa.float64()),
-     ("raised", pa.int64()), ("dispatch_ns", pa.int64()), ("framework", pa.string())]
+     ("raised", pa.int64()), ("dispatch_ns", pa.int64()), ("framework", pa.string()), ("device_ns", pa.int64()),
+     ("memory_bytes", pa.int64())]
 )  # fmt: skip
 
 
@@ -219,7 +220,38 @@ def _write_perfetto(result: TraceResult, stream: IO[str], zero_ns: int) -> None:
             )
         )  # fmt: skip
         before = ",\n"
+    for lines in _on_devices(result, zero_ns):
+        stream.write(before + ",\n".join(lines))
+        before = ",\n"
     stream.write("\n]}\n")
+
+
+_FIRST_DEVICE = 1 << 24  # lanes of devices: beyond all numbers of threads
+
+
+def _on_devices(result: TraceResult, zero_ns: int) -> Iterator[list[str]]:
+    """The calls as the accelerator worked on them, in a lane for each; some lines at a time."""
+    recording = result.recording
+    if not on_device(recording):
+        return
+    e = recording.events
+    at = np.flatnonzero(e["device_ns"] > 0)
+    at = at[np.lexsort([e[name][at] for name in ("depth", "device_start_ns", "device", "process")])]
+    lanes = np.unique(np.stack([e["process"][at].astype(np.int64), e["device"][at]]), axis=1).T.tolist()
+    yield [
+        json.dumps({"ph": "M", "name": "thread_name", "pid": recording.processes[process].pid, "tid": _FIRST_DEVICE + device,
+                    "args": {"name": recording.device_name(process, device)}})
+        for process, device in lanes
+    ]  # fmt: skip
+    for first in range(0, len(at), _ROWS):
+        yield [
+            json.dumps(
+                {"ph": "X", "name": recording.callables[e["callable"][k]].shown, "cat": "device", "pid": recording.processes[e["process"][k]].pid,
+                 "tid": _FIRST_DEVICE + int(e["device"][k]), "ts": (int(e["device_start_ns"][k]) - zero_ns) / 1e3, "dur": int(e["device_ns"][k]) / 1e3},
+                ensure_ascii=False, separators=(",", ":"),
+            )
+            for k in at[first : first + _ROWS].tolist()
+        ]  # fmt: skip
 
 
 _KIND = ("callable", "signature", "section", "process", "thread", "site")

@@ -121,6 +121,10 @@ class Recording:
             for process in self.processes
         ]
 
+    def device_name(self, process: int, device: int) -> str:
+        """Of an accelerator that a process worked on: `cuda:0`."""
+        return f"{self.processes[process].end.get('device', {}).get('name') or 'device'}:{device}"
+
     def of_program(self) -> Numbers:
         """Which events are the program's: all but the recorder's own work."""
         found: Numbers = (self.events["flags"] & OWN) == 0

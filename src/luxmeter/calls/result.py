@@ -284,7 +284,7 @@ class TraceResult:
             if not process.complete:
                 said.append(f"{called} did not end in order: its last calls may be missing")
                 continue
-            said += [f"no time on the device{where}: {why}" for why in process.end.get("device", {}).get("reasons", ())]
+            said += [f"{remark}{where}" for remark in process.end.get("device", {}).get("remarks", ())]
             stats = process.end["stats"]
             if stats["lost"]:
                 said.append(f"{stats['lost']} calls lost{where}: the writer could not keep up")

@@ -192,7 +192,7 @@ class Trace:
         self._names = Names(arguments, describer(options.framework, facts=options.facts), user_code)
         computing = options.waits_for or device.current_device(options.framework or "")
         hooks = arguments.hooks()
-        self._on_device = DeviceTimes() if options.device else None
+        self._on_device = DeviceTimes(is_child=self._child) if options.device else None
         around = {"on_begin": self._on_device.begin, "on_end": self._on_device.end} if self._on_device else {}
         modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
         self._recorder = self._core.Recorder(

@@ -438,6 +438,8 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c1
     return at::cpu::set_(self, source, offset, size, stride);
 }
 
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) { return at::native::set_(self, source); }
+
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) { return at::native::set_tensor_(self, source); }
 
 void on_the_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
@@ -460,6 +462,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
     m.impl("_reshape_alias", reshape_alias);
     m.impl("resize_", resize);
     m.impl("set_.source_Storage_storage_offset", set_storage);
+    m.impl("set_.source_Storage", set_whole_storage);
     m.impl("set_.source_Tensor", set_tensor);
 }
 

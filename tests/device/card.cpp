@@ -42,14 +42,21 @@ int64_t host_ns()
 
 /* ---- the queue and its thread ------------------------------------------------------------------------ */
 
+struct Work {
+    std::function<void()> run;
+    int64_t cost_ns;
+    bool computes;
+};
+
 class Card {
   public:
-    /* `cost`: whether the work takes the card's time. */
-    void put(std::function<void()> work, bool cost)
+    /* `computes`: it takes the card's time, and may fail; else it is a mark, or memory that is given back. */
+    void put(std::function<void()> work, bool computes)
     {
         std::lock_guard<std::mutex> guard(lock_);
         if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-        queue_.emplace_back(std::move(work), cost ? cost_ns.load() : 0);
+        queue_.push_back({std::move(work), cost_ns, computes});
+        pending_ += computes;
         changed_.notify_all();
     }
 
@@ -69,7 +76,7 @@ class Card {
     int64_t pending()
     {
         std::lock_guard<std::mutex> guard(lock_);
-        return static_cast<int64_t>(queue_.size()) + working_;
+        return pending_;
     }
 
     void hold(bool on)
@@ -102,22 +109,22 @@ class Card {
         while (true) {
             changed_.wait(guard, [this] { return ended_ || (!queue_.empty() && !held_); });
             if (ended_) return;
-            auto [work, cost] = std::move(queue_.front());
+            Work next = std::move(queue_.front());
             queue_.pop_front();
             working_ = true;
             guard.unlock();
             std::string said;
             try {
-                if (cost > 0 && fails.exchange(false)) throw std::runtime_error("the card failed");
-                work();
-                if (ticks) tick_ns += cost;
-                else if (cost > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(cost));
+                if (next.computes && fails.exchange(false)) throw std::runtime_error("the card failed");
+                next.run();
+                if (next.computes && ticks) tick_ns += next.cost_ns;
+                else if (next.computes) std::this_thread::sleep_for(std::chrono::nanoseconds(next.cost_ns));
             } catch (const std::exception& error) {
                 said = error.what();
             }
-            work = nullptr;
             guard.lock();
             working_ = false;
+            pending_ -= next.computes;
             if (failure_.empty()) failure_ = said;
             changed_.notify_all();
         }
@@ -125,7 +132,8 @@ class Card {
 
     std::mutex lock_;
     std::condition_variable changed_;
-    std::deque<std::pair<std::function<void()>, int64_t>> queue_;
+    std::deque<Work> queue_;
+    int64_t pending_ = 0;
     std::thread thread_;
     std::string failure_;
     bool held_ = false, ended_ = false, working_ = false;

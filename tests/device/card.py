@@ -6,7 +6,9 @@ For a process of its own: torch cannot let go of a device again.
 from __future__ import annotations
 
 import atexit
+import os
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,17 @@ def load() -> Any:
     if known is not None:
         return known.native
     BUILT.mkdir(parents=True, exist_ok=True)
-    native = cpp_extension.load(
-        name="card_native", sources=[str(HERE / "card.cpp")], build_directory=str(BUILT), extra_cflags=["-O1"]
-    )
+    left = BUILT / "lock"  # of a build that was killed: torch would wait for its end for ever
+    if left.exists() and time.time() - left.stat().st_mtime > 900:
+        left.unlink(missing_ok=True)
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{before}"  # where pip put ninja
+    try:
+        native = cpp_extension.load(
+            name="card_native", sources=[str(HERE / "card.cpp")], build_directory=str(BUILT), extra_cflags=["-O1"]
+        )
+    finally:
+        os.environ["PATH"] = before
     torch.utils.rename_privateuse1_backend("card")
     torch._register_device_module("card", _module(native))
     torch.utils.generate_methods_for_privateuse1_backend()

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from luxmeter.calls import current_device
 from luxmeter.errors import UsageError
 from luxmeter.model.inputs import CallArguments, batch_of, prepared, resized
 from luxmeter.model.records import BatchLatency, Latency, ModelCost, ModuleCost

@@ -266,7 +266,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         TORCH_CHECK(keeps_time, "the card's events keep no time");
         TORCH_CHECK(one && two && one->timing && two->timing, "an event was made without enable_timing");
         TORCH_CHECK(one->moment->reached && two->moment->reached, "an event was not reached yet");
-        return static_cast<double>(two->moment->at_ns - one->moment->at_ns) / 1e6;
+        return static_cast<float>(static_cast<double>(two->moment->at_ns - one->moment->at_ns) / 1e6); /* as CUDA tells it */
     }
 };
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -43,6 +44,20 @@ def load() -> Any:
     torch.utils.generate_methods_for_privateuse1_backend()
     atexit.register(native.end)
     return native
+
+
+def let_go_when_waited_for(native: Any) -> threading.Thread:
+    """A thread that lets the card, which is held, go on as soon as the program waits for it."""
+    before = native.waits()
+
+    def run() -> None:
+        while native.waits() == before:
+            continue
+        native.hold(False)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
 
 
 def _module(native: Any) -> types.ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,7 +46,9 @@ def card(built: Any) -> Iterator[Any]:
         torch.accelerator.set_device_index(0)
 
     as_new()
+    faulthandler.dump_traceback_later(120, exit=True)  # what waits for a card that is held waits for ever
     yield built
+    faulthandler.cancel_dump_traceback_later()
     as_new()
 
 

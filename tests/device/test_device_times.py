@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -104,25 +106,27 @@ def test_marks_are_read_later_and_nothing_is_waited_for(card: Any, a: torch.Tens
     assert t.table()["torch.relu"].device_ns == 101 * MS
 
 
-def test_marks_are_used_again(card: Any, a: torch.Tensor):
+def test_marks_are_used_again(card: Any, a: torch.Tensor, monkeypatch: pytest.MonkeyPatch):
+    made: list[None] = []
+    event = torch.Event
+    monkeypatch.setattr(torch, "Event", lambda *given, **how: made.append(None) or event(*given, **how))
     with traced() as t:
         for _ in range(2000):
             torch.relu(a)
             while card.pending():
                 continue
-        pairs = sum(len(d.free) + len(d.waiting) for d in t._on_device._devices.values())
-        assert pairs <= 2 * device_time.READ_EVERY
+    assert 2 <= len(made) <= 4 * (device_time.READ_EVERY + 2)  # one a second is kept, to count from
     assert t.table()["torch.relu"].device_ns == 2000 * MS
 
 
 def test_times_of_an_hour_are_as_exact_as_those_of_a_second(card: Any, a: torch.Tensor):
     """A device tells times as 32-bit floats: 3.6 million ms are right to a quarter of one."""
-    card.cost(900 * MS)
+    card.cost(900_123_456)
     with traced() as t:
         for _ in range(4000):
             torch.relu(a)
     begun = column(t, "device_start_ns", "torch.relu")
-    assert {b - a for a, b in zip(begun, begun[1:], strict=False)} == {900 * MS}
+    assert max(abs(later - earlier - 900_123_456) for earlier, later in itertools.pairwise(begun)) < 200
 
 
 def test_memory_before_and_after_a_call(a: torch.Tensor):
@@ -323,7 +327,9 @@ def test_a_full_disk_is_told_and_made_up_for(a: torch.Tensor, monkeypatch: pytes
             torch.relu(a)
             torch.accelerator.synchronize()
             t.table()
-    assert t.table()["torch.relu"].device_ns == MS and not left
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert t.table()["torch.relu"].device_ns == MS and not left
 
 
 def test_a_forked_child_uses_no_device_and_spoils_nothing(a: torch.Tensor):

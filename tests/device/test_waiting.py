@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 import torch
 
 import luxmeter as lux
+from card import let_go_when_waited_for
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("core_name", "card")]
 MS = 1_000_000
@@ -61,18 +61,10 @@ def test_dispatch_and_completion_are_told_apart(card: Any):
     a = torch.ones(4, 4, device="card")
     torch.accelerator.synchronize()
     card.hold()
-    before = card.waits()
-
-    def let_go() -> None:
-        while card.waits() == before:  # until the program has dispatched, and waits
-            continue
-        card.hold(False)
-
-    helper = threading.Thread(target=let_go)
-    helper.start()
+    released = let_go_when_waited_for(card)
     with lux.trace(sync=True, only="torch.mm") as t:
         torch.mm(a, a)  # without an end, if what dispatches waited
-    helper.join()
+    released.join()
     row = t.table()["torch.mm"]
     assert row.dispatch_ns is not None and 0 < row.dispatch_ns < row.total_ns
     own = t.sql("select dispatch_ns, duration_ns from calls where not own").to_pylist()

@@ -299,6 +299,8 @@ def read_lines(
     threads: dict[int, str] = {}
     sites: dict[int, SiteNames] = {}
     for line in lines:
+        if not line:  # ends one that a full disk may have torn
+            continue
         try:
             told = json.loads(_without_sum(line))
             check_line(told)

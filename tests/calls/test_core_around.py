@@ -109,7 +109,9 @@ def test_an_interruption_in_them_is_the_users_and_leaves_the_nesting_whole(
             raise KeyboardInterrupt
         return 1
 
-    recorder = core.Recorder(signatures=False, **{"on_begin": lambda: 1, "on_end": lambda *_: None, where: interrupt})
+    recorder = core.Recorder(
+        signatures=False, **{"on_begin": lambda: 1, "on_end": lambda *_: None, where: interrupt}
+    )
     recorder.start()
     work = recorder.wrap(len, recorder.add_callable("work"))
     around.answer = "now"
@@ -139,7 +141,9 @@ def test_without_an_accelerator_one_line_says_so_and_the_trace_goes_on():
     with lux.trace(framework=None, device=True) as t:
         assert t.wrap(len, name="work")([1]) == 1
     assert t.table()["work"].n == 1 and t.table()["work"].device_ns is None
-    assert t.result.notes() == ["no call was timed on a device: torch saw no accelerator at work in this process"]
+    assert t.result.notes() == [
+        "no call was timed on a device: torch saw no accelerator at work in this process"
+    ]
     assert "device_ns" not in t.events().column_names and "  device" not in str(t.table()).splitlines()[0]
 
 

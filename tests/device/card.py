@@ -35,7 +35,10 @@ def load() -> Any:
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{before}"  # where pip put ninja
     try:
         native = cpp_extension.load(
-            name="card_native", sources=[str(HERE / "card.cpp")], build_directory=str(BUILT), extra_cflags=["-O1"]
+            name="card_native",
+            sources=[str(HERE / "card.cpp")],
+            build_directory=str(BUILT),
+            extra_cflags=["-O1"],
         )
     finally:
         os.environ["PATH"] = before

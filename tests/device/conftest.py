@@ -6,10 +6,10 @@ import faulthandler
 from collections.abc import Iterator
 from typing import Any
 
+import card as cards
 import pytest
 import torch
 
-import card as cards
 from compiler import compiler_works
 from luxmeter.calls import session
 

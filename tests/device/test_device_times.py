@@ -18,10 +18,9 @@ import torch
 from torch import nn
 
 import luxmeter as lux
-from luxmeter.calls import device_time
+from luxmeter.calls import Window, device_time
 from luxmeter.view.app.trace_view import TraceView
 from luxmeter.view.pages.trace import timeline_of
-from luxmeter.calls import Window
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("core_name", "card")]
 MS = 1_000_000
@@ -139,7 +138,9 @@ def test_memory_before_and_after_a_call(a: torch.Tensor):
         torch.mm(a, a)
     table = t.table()
     assert table["torch.ones"].memory_bytes == 3 * 4096 and table["torch.relu"].memory_bytes == 64
-    rows = t.sql("select name, memory_before b, memory_after a from calls where name like 'torch.%' order by start_ns")
+    rows = t.sql(
+        "select name, memory_before b, memory_after a from calls where name like 'torch.%' order by start_ns"
+    )
     first = rows["b"][0].as_py()
     assert [(r["b"] - first, r["a"] - first) for r in rows.to_pylist()] == [
         (0, 4096), (4096, 8192), (8192, 12288), (12288, 12352), (0, 64),
@@ -210,7 +211,10 @@ def test_a_device_without_a_clock_is_told_in_a_line(card: Any, a: torch.Tensor):
     row = t.table()["torch.relu"]
     assert (row.n, row.device_ns) == (100, None) and "device" not in t.events().column_names
     [line] = t.result.notes()
-    assert line == "from some call on, none was timed on the device: RuntimeError: the card's events keep no time"
+    assert (
+        line
+        == "from some call on, none was timed on the device: RuntimeError: the card's events keep no time"
+    )
 
 
 def test_a_device_that_does_not_tell_its_memory(card: Any, a: torch.Tensor):
@@ -237,7 +241,9 @@ def test_what_is_captured_into_a_graph_is_left_alone(card: Any, a: torch.Tensor)
     assert t.result.notes() == ["calls that were captured into a graph were not timed on the device"]
 
 
-def test_a_device_far_behind_costs_bounded_memory(card: Any, a: torch.Tensor, monkeypatch: pytest.MonkeyPatch):
+def test_a_device_far_behind_costs_bounded_memory(
+    card: Any, a: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(device_time, "MOST_WAITING", 10)
     card.hold()
     with traced() as t:
@@ -252,7 +258,9 @@ def test_a_device_far_behind_costs_bounded_memory(card: Any, a: torch.Tensor, mo
 def test_tracing_is_not_what_begins_the_work_of_a_device(a: torch.Tensor, monkeypatch: pytest.MonkeyPatch):
     with traced(framework=None) as t:
         work = t.wrap(lambda: torch.relu(a), name="work")
-        monkeypatch.setattr(torch.card, "started", False)  # as torch.cuda.is_initialized() before the first tensor there
+        monkeypatch.setattr(
+            torch.card, "started", False
+        )  # as torch.cuda.is_initialized() before the first tensor there
         work()
         monkeypatch.setattr(torch.card, "started", True)
         work()
@@ -265,12 +273,18 @@ def test_a_lane_in_the_page_the_app_and_perfetto(a: torch.Tensor, tmp_path: Path
         torch.relu(a)
     for lanes in (timeline_of(t.result, Window()).lanes, TraceView(t.result).timeline().lanes):
         assert list(lanes) == ["MainThread", "card:0"]
-        assert [(bar.name, bar.duration_ns) for bar in lanes["card:0"]] == [("torch.mm", MS), ("torch.relu", MS)]
+        assert [(bar.name, bar.duration_ns) for bar in lanes["card:0"]] == [
+            ("torch.mm", MS),
+            ("torch.relu", MS),
+        ]
         first, second = lanes["card:0"]
         assert second.start_ns - first.start_ns == MS and first.start_ns >= 0
     assert '"card:0"' in (tmp_path / "t.html").read_text()
     told = json.loads((tmp_path / "t.perfetto.json").read_text())["traceEvents"]
-    assert [(e["name"], e["dur"]) for e in told if e.get("cat") == "device"] == [("torch.mm", 1e3), ("torch.relu", 1e3)]
+    assert [(e["name"], e["dur"]) for e in told if e.get("cat") == "device"] == [
+        ("torch.mm", 1e3),
+        ("torch.relu", 1e3),
+    ]
     assert [e["args"]["name"] for e in told if e["name"] == "thread_name"] == ["MainThread", "card:0"]
     assert (tmp_path / "t.csv").read_text().splitlines()[0].count("device_ns") == 1
 
@@ -294,11 +308,14 @@ def test_times_rest_with_the_trace(a: torch.Tensor, tmp_path: Path, monkeypatch:
                 t.table()  # what was read is laid down
     loaded = lux.load_trace(tmp_path / "kept")
     assert loaded.table()["torch.relu"].device_ns == t.table()["torch.relu"].device_ns == 200 * MS
-    parts = [path for path in (tmp_path / "kept").glob("rank0-*/device/*/*")]
+    parts = list((tmp_path / "kept").glob("rank0-*/device/*/*"))
     assert len(parts) > 1 and {path.name for path in parts} == {"table.parquet"}
     assert loaded.of_rank(0).table("line").rows[0].device_ns == 200 * MS
     loaded.save(tmp_path / "copied")
-    assert lux.load_trace(tmp_path / "copied").table()["torch.relu"].memory_bytes == t.table()["torch.relu"].memory_bytes
+    assert (
+        lux.load_trace(tmp_path / "copied").table()["torch.relu"].memory_bytes
+        == t.table()["torch.relu"].memory_bytes
+    )
 
 
 def test_damaged_times_are_left_out_and_the_calls_stay(a: torch.Tensor, tmp_path: Path):
@@ -383,7 +400,11 @@ def _run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     (folder / "s.py").write_text(SCRIPT)
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
-        [sys.executable, *command], cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+        [sys.executable, *command],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
     )
 
 

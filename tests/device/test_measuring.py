@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from card import let_go_when_waited_for
 
 import luxmeter as lux
-from card import let_go_when_waited_for
 from luxmeter.operators import measure
 from luxmeter.operators import work as worker
 from luxmeter.operators.backends import Unsupported
@@ -37,7 +37,12 @@ def test_a_block_of_a_benchmark_begins_with_an_empty_queue_and_holds_all_its_wor
         lambda: torch.mm(a, a), sync=worker._waiter("card"), queued=True, clock=card.clock_ns, budget_s=1.0
     )
     released.join()
-    assert found.first_s == 3e-3 and set(found.times_s) == {3e-3} and len(found.times_s) > 5 and card.pending() == 0
+    assert (
+        found.first_s == 3e-3
+        and set(found.times_s) == {3e-3}
+        and len(found.times_s) > 5
+        and card.pending() == 0
+    )
     card.hold()
     assert measure(lambda: torch.mm(a, a), clock=card.clock_ns, budget_s=0).median_s == 0
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+from card import let_go_when_waited_for
 
 import luxmeter as lux
-from card import let_go_when_waited_for
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("core_name", "card")]
 MS = 1_000_000

@@ -31,7 +31,15 @@ FOLDER = "device"
 SCHEMA = pa.schema(
     [
         pa.field(name, pa.int64(), nullable=False)
-        for name in ("thread", "start_ns", "device", "begin_ns", "duration_ns", "memory_before", "memory_after")
+        for name in (
+            "thread",
+            "start_ns",
+            "device",
+            "begin_ns",
+            "duration_ns",
+            "memory_before",
+            "memory_after",
+        )
     ],
     metadata={b"luxmeter.device": b"1"},
 )
@@ -66,9 +74,13 @@ class DeviceTimes:
     """
 
     def __init__(self, *, is_child: bool = False) -> None:
-        self._is_child = is_child  # one that uses no accelerator is nothing to remark on: a DataLoader's worker
+        self._is_child = (
+            is_child  # one that uses no accelerator is nothing to remark on: a DataLoader's worker
+        )
         self.name = ""  # of the accelerator, once there is one
-        self.remarks: dict[str, None] = {}  # why calls were not timed, or their memory not told: lines for notes()
+        self.remarks: dict[
+            str, None
+        ] = {}  # why calls were not timed, or their memory not told: lines for notes()
         self.calls = self.spent_ns = 0  # how many hooks ended, and their time
         self._off = False
         self._unfound = ""  # why the accelerator could not be asked for
@@ -345,6 +357,8 @@ class DeviceRows:
             at = np.searchsorted(starts, start_ns[here])
             known = np.flatnonzero(at < len(starts))
             known = known[starts[at[known]] == start_ns[here[known]]]
-            for name, source in zip(COLUMNS, ("device", "device_start_ns", "duration_ns", *COLUMNS[3:]), strict=True):
+            for name, source in zip(
+                COLUMNS, ("device", "device_start_ns", "duration_ns", *COLUMNS[3:]), strict=True
+            ):
                 found[name][here[known]] = self._rows[source][first:last][at[known]]
         return found

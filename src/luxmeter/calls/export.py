@@ -220,8 +220,8 @@ def _write_perfetto(result: TraceResult, stream: IO[str], zero_ns: int) -> None:
             )
         )  # fmt: skip
         before = ",\n"
-    for lines in _on_devices(result, zero_ns):
-        stream.write(before + ",\n".join(lines))
+    for some in _on_devices(result, zero_ns):
+        stream.write(before + ",\n".join(some))
         before = ",\n"
     stream.write("\n]}\n")
 

@@ -265,7 +265,9 @@ class _Merger:
                     part.get(name, np.full(len(part["process"]), -1, dtype=np.int64)) for part in self._events
                 ]
                 columns[name] = np.concatenate(parts)
-                columns[name][self._is_of("mindspore", columns["callable"])] = -1  # torch's device is not theirs
+                columns[name][
+                    self._is_of("mindspore", columns["callable"])
+                ] = -1  # torch's device is not theirs
         set_own_work_apart(columns)
         return Recording(
             columns,
@@ -277,7 +279,9 @@ class _Merger:
         )
 
     def _is_of(self, framework: str, callables: Numbers) -> Numbers:
-        found: Numbers = np.array([words.framework == framework for words in self._callables], dtype=bool)[callables]
+        found: Numbers = np.array([words.framework == framework for words in self._callables], dtype=bool)[
+            callables
+        ]
         return found
 
     def _callable(self, words: CallableNames) -> int:

@@ -415,14 +415,21 @@ def _with_device(rows: list[Row], recording: Recording, by: str, codes: Numbers,
     events = recording.events
     outer = np.ones(len(at), dtype=bool)
     if by in (*ADDED_UP, *BY_SITE):
-        group = site_groups(recording, by)[0][events["site"]] if by in BY_SITE else np.zeros(recording.n, np.int64)
+        group = (
+            site_groups(recording, by)[0][events["site"]]
+            if by in BY_SITE
+            else np.zeros(recording.n, np.int64)
+        )
         nobody = -1 - np.arange(recording.n)  # what was not timed contains nothing
         outer = ~_within(parents(events), np.where(events["device_ns"] >= 0, group, nobody))[at]
     device, before, after = (events[name][at] for name in ("device_ns", "memory_before", "memory_after"))
     timed = outer & (device >= 0)
     known = timed & (before >= 0) & (after >= 0)
     n = len(rows)
-    times, grown = _sums(codes, np.where(timed, device, 0), n), _sums(codes, np.where(known, after - before, 0), n)
+    times, grown = (
+        _sums(codes, np.where(timed, device, 0), n),
+        _sums(codes, np.where(known, after - before, 0), n),
+    )
     any_time, any_memory = _sums(codes, timed, n), _sums(codes, known, n)
     return [
         replace(

@@ -105,7 +105,11 @@ def _one(
 
 def _sync(ready: CallArguments) -> Callable[[], Any] | None:
     given = (t for t in (*ready.args, *ready.kwargs.values()) if isinstance(t, torch.Tensor))
-    return current_device("torch").synchronize if any(t.device.type not in ("cpu", "meta") for t in given) else None
+    return (
+        current_device("torch").synchronize
+        if any(t.device.type not in ("cpu", "meta") for t in given)
+        else None
+    )
 
 
 Times = dict[int, int]  # by module index, nanoseconds

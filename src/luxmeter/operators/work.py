@@ -290,10 +290,16 @@ def _waiter(device: str) -> Callable[[], Any] | None:
         return None
     accelerator: Any = getattr(torch, "accelerator", None)
     if accelerator is not None and str(accelerator.current_accelerator()) == place.type:
-        return functools.partial(accelerator.synchronize, place) if place.index is not None else accelerator.synchronize  # type: ignore[no-any-return]
+        return (
+            functools.partial(accelerator.synchronize, place)
+            if place.index is not None
+            else accelerator.synchronize
+        )
     wait: Callable[[], Any] | None = getattr(getattr(torch, place.type, None), "synchronize", None)
     if wait is None:
-        raise Unsupported(f"torch has nothing that waits for {device!r}: only the time to dispatch could be measured")
+        raise Unsupported(
+            f"torch has nothing that waits for {device!r}: only the time to dispatch could be measured"
+        )
     return wait
 
 

@@ -98,7 +98,13 @@ def _lanes(result: TraceResult) -> tuple[dict[str, dict[str, Any]], int, int]:
     for code in np.unique(codes).tolist():
         at = np.flatnonzero(codes == code)
         process = code >> 32
-        add(recording.processes[process].threads.get(code & 0xFFFFFFFF, "?"), process, at, start[at], length[at])
+        add(
+            recording.processes[process].threads.get(code & 0xFFFFFFFF, "?"),
+            process,
+            at,
+            start[at],
+            length[at],
+        )
     last = int((start + length).max())
     if on_device(recording):  # the same calls as accelerators worked on them
         begun, took, device = (events[name][mine] for name in ("device_start_ns", "device_ns", "device"))

@@ -245,7 +245,13 @@ def timeline_of(result: TraceResult, window: Window, step: Step | None = None) -
                 int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]), kind_of(words.name, words.path))
         )  # fmt: skip
         if device_ns[k] > 0:
-            bar = replace(lanes[lane][-1], start_ns=int(events["device_start_ns"][k]) - zero, duration_ns=int(device_ns[k]))
-            name = recording.device_name(process, int(events["device"][k])) + (f" ({called[process]})" if called else "")
+            bar = replace(
+                lanes[lane][-1],
+                start_ns=int(events["device_start_ns"][k]) - zero,
+                duration_ns=int(device_ns[k]),
+            )
+            name = recording.device_name(process, int(events["device"][k])) + (
+                f" ({called[process]})" if called else ""
+            )
             on_devices.setdefault(name, []).append(bar)
     return Timeline(what, lanes | on_devices, kinds=KINDS, left_out=left_out, ground=OUTSIDE)

@@ -1,14 +1,14 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later:
 #   make demo    sets up, runs the main job on a small real training, shows the result
 #   make test    sets up, runs all checks and tests
-# More: make lint | pictures | dist | bench | mindspore | test-mindspore | test-peers | test-launch | test-versions | soak | attack | coverage | sanitize | clean
+# More: make lint | pictures | dist | bench | mindspore | test-mindspore | test-peers | test-launch | test-device | test-versions | soak | attack | coverage | sanitize | clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint pictures dist bench mindspore test-mindspore test-peers launch test-launch test-versions soak attack coverage sanitize clean setup peers
+.PHONY: demo test lint pictures dist bench mindspore test-mindspore test-peers launch test-launch test-device test-versions soak attack coverage sanitize clean setup peers
 
 setup:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
@@ -20,8 +20,8 @@ demo: setup
 test: setup
 	@$(BIN)/python tools/phases.py \
 		"lint=$(MAKE) --no-print-directory lint" \
-		"tests=$(BIN)/python -m pytest -q -n 2 -m 'not soak and not peers and not launch and not alone'" \
-		"tests alone=$(BIN)/python -m pytest -q -m 'alone and not soak and not peers and not launch'" \
+		"tests=$(BIN)/python -m pytest -q -n 2 -m 'not soak and not peers and not launch and not device and not alone'" \
+		"tests alone=$(BIN)/python -m pytest -q -m 'alone and not soak and not peers and not launch and not device'" \
 		"mindspore=$(MAKE) --no-print-directory test-mindspore"
 
 lint: setup
@@ -61,6 +61,10 @@ launch:
 test-launch: launch
 	@$(PYTHON) tools/launch_programs.py
 	@.venv-launch/bin/python -m pytest -q -m launch tests/launch
+
+# On an accelerator: a device of our own that works asynchronously, built by torch's cpp_extension (a C++ compiler; a minute, once).
+test-device: setup
+	@$(BIN)/python -m pytest -q -m device tests/device
 
 # The same tests on other versions of torch, Python and our dependencies: docs/versions.md. ROWS="torch-2.15 lowest" for some.
 test-versions:

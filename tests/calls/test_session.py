@@ -238,14 +238,14 @@ def test_completion_and_dispatch_in_one_run_on_an_asynchronous_device():
         pending.clear()
 
     fake = Device("fake", wait)
-    with own(sync=True, device=fake) as t:
+    with own(sync=True, waits_for=fake) as t:
         launch = t.wrap(lambda: pending.append(1), name="launch")
         launch(), launch()
     assert waits == [1, 1]
     row = t.table()["launch"]
     assert row.dispatch_ns is not None and 0 < row.dispatch_ns < row.total_ns
     assert t.events()["completed"].to_pylist().count(True) == len(t.events())
-    with own(sync=False, device=fake) as t:
+    with own(sync=False, waits_for=fake) as t:
         t.wrap(len, name="f")([])
     assert len(waits) == 2
     assert t.events().filter(pa.compute.equal(t.events()["name"], "f"))["completed"].to_pylist() == [False]

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.syncs import device_syncs as device_syncs
     from luxmeter.calls.table import CallTable as CallTable
     from luxmeter.calls.table import Row as Row
+    from luxmeter.calls.table import on_device as on_device
     from luxmeter.calls.tree import CallTree as CallTree
     from luxmeter.calls.window import Window as Window
     from luxmeter.calls.window import first_calls as first_calls
@@ -127,6 +128,7 @@ __getattr__, __dir__, __all__ = door(
         "device_syncs": "syncs",
         "CallTable": "table",
         "Row": "table",
+        "on_device": "table",
         "CallTree": "tree",
         "Window": "window",
         "first_calls": "window",

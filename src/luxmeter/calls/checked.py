@@ -76,7 +76,7 @@ _END: dict[str, Test] = {
     "rank": _id, "clock": _text, "cost": _numbers, "hook_error": _text, "unlooked": _whole, "remarks": _texts, "spawned": _whole,
     "started_ns": _whole, "elapsed_ns": _whole, "float_ranges": _all(_ranges), "totals": _all(_row), "lost_on_disk": _whole,
     "pauses": _all(lambda v: isinstance(v, list) and len(v) == 4 and _text(v[0]) and all(map(_whole, v[1:]))),
-    "short_pauses": _all(_whole), "trouble": _text, "setup_ns": _whole, "stats": lambda v: _numbers(v) and all(name in v for name in _COUNTS),
+    "device": lambda v: isinstance(v, dict) and _text(v.get("name")) and _texts(v.get("remarks")), "short_pauses": _all(_whole), "trouble": _text, "setup_ns": _whole, "stats": lambda v: _numbers(v) and all(name in v for name in _COUNTS),
 }  # fmt: skip
 
 

@@ -121,6 +121,9 @@ class Events(Mapping[str, Numbers]):
     def __getitem__(self, name: str) -> Numbers:
         return self._all[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

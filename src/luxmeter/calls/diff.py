@@ -255,6 +255,7 @@ _WHICH = "which calls are recorded"
 _TOUCHES = {
     "inside": f"{_WHICH}, and how much of a call's time is its own",
     "sync": "whether a call's time holds the device's work",
+    "device": "what a call cost to record",
     "only": _WHICH,
     "skip": _WHICH,
     "also": _WHICH,

@@ -22,7 +22,7 @@ from luxmeter.calls.groups import distinct_rows
 from luxmeter.calls.reader import Numbers, Recording
 from luxmeter.calls.records import OWN, RAISED
 from luxmeter.calls.result import TraceResult
-from luxmeter.calls.table import BY
+from luxmeter.calls.table import BY, on_device
 from luxmeter.calls.tree import CallTree, with_callers
 from luxmeter.calls.window import Window, in_window
 from luxmeter.csv_text import csv_text
@@ -175,7 +175,8 @@ _ROW_SCHEMA = pa.schema(
     [("name", pa.string()), ("detail", pa.string()), ("n", pa.int64()), ("total_ns", pa.int64()), ("self_ns", pa.int64()),
      ("mean_ns", pa.float64()), ("min_ns", pa.int64()), ("p50_ns", pa.int64()), ("p95_ns", pa.int64()),
      ("p99_ns", pa.int64()), ("max_ns", pa.int64()), ("first_ns", pa.int64()), ("share", pa.float64()),
-     ("raised", pa.int64()), ("dispatch_ns", pa.int64()), ("framework", pa.string())]
+     ("raised", pa.int64()), ("dispatch_ns", pa.int64()), ("framework", pa.string()), ("device_ns", pa.int64()),
+     ("memory_bytes", pa.int64())]
 )  # fmt: skip
 
 
@@ -270,7 +271,42 @@ def _write_perfetto(result: TraceResult, stream: IO[str], zero_ns: int) -> None:
                 )
             )  # fmt: skip
             before = ",\n"
+    for some in _on_devices(result, zero_ns):
+        stream.write(before + ",\n".join(some))
+        before = ",\n"
     stream.write("\n]}\n")
+
+
+_FIRST_DEVICE = 1 << 24  # lanes of devices: beyond all numbers of threads
+
+
+def _on_devices(result: TraceResult, zero_ns: int) -> Iterator[list[str]]:
+    """The calls as the accelerator worked on them, in a lane for each; some lines at a time."""
+    recording = result.recording
+    if not on_device(recording):
+        return
+    named: set[tuple[int, int]] = set()
+    for _, e in recording.chunks(backwards=True):
+        at = np.flatnonzero(e["device_ns"] > 0)
+        at = at[np.lexsort([e[name][at] for name in ("depth", "device_start_ns", "device", "process")])]
+        process, device = e["process"][at].tolist(), e["device"][at].tolist()
+        new = sorted({*zip(process, device, strict=True)} - named)
+        named.update(new)
+        if new:
+            yield [
+                json.dumps({"ph": "M", "name": "thread_name", "pid": recording.processes[own].pid, "tid": _FIRST_DEVICE + number,
+                            "args": {"name": recording.device_name(own, number)}})
+                for own, number in new
+            ]  # fmt: skip
+        for first in range(0, len(at), _ROWS):
+            yield [
+                json.dumps(
+                    {"ph": "X", "name": recording.callables[e["callable"][k]].shown, "cat": "device", "pid": recording.processes[e["process"][k]].pid,
+                     "tid": _FIRST_DEVICE + int(e["device"][k]), "ts": (int(e["device_start_ns"][k]) - zero_ns) / 1e3, "dur": int(e["device_ns"][k]) / 1e3},
+                    ensure_ascii=False, separators=(",", ":"),
+                )
+                for k in at[first : first + _ROWS].tolist()
+            ]  # fmt: skip
 
 
 _KIND = ("callable", "signature", "section", "process", "thread", "site")

@@ -88,7 +88,7 @@ def remove(folder: Path) -> None:
 
 
 def _identity(options: TraceOptions, own: Rank) -> dict[str, Any]:
-    chosen = {k: v for k, v in vars(options).items() if k not in ("device", "keep")}
+    chosen = {k: v for k, v in vars(options).items() if k not in ("waits_for", "keep")}
     return {
         "format": FORMAT,
         "name": options.name,

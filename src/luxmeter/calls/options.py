@@ -59,6 +59,7 @@ class TraceOptions:
 
     inside: bool = option(False, "Also what torch's calls call themselves.")  # with parent and self time
     sync: bool = option(False, "Wait for the device: time to completion.")  # to dispatch is kept, too
+    device: bool = option(False, "Time and memory on the accelerator, of each call.")
     signatures: bool = option(True, "Shapes, dtypes, devices, scalars of every call.")
     strides: bool = option(False, "Strides of tensors are part of the signature.")
     facts: bool = option(True, "Look at a tensor's values (range, density) at first sight of a signature.")
@@ -96,7 +97,7 @@ class TraceOptions:
     )
     exchange: bool = option(True, "Read tensors through DLPack's exchange table where there is one.")
     core: str | None = option(None, "c or python.")
-    device: Device | None = option(None, "In place of the framework's accelerator.")
+    waits_for: Device | None = option(None, "In place of the framework's accelerator.")
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -119,6 +120,7 @@ class TraceSettings(TypedDict, total=False):
 
     inside: bool
     sync: bool
+    device: bool
     signatures: bool
     strides: bool
     facts: bool
@@ -138,7 +140,7 @@ class TraceSettings(TypedDict, total=False):
     lossless: bool
     exchange: bool
     core: str | None
-    device: Device | None
+    waits_for: Device | None
 
 
 def make_options(settings: TraceSettings) -> TraceOptions:

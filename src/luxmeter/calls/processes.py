@@ -20,7 +20,7 @@ from luxmeter.calls.options import TraceOptions, TraceSettings
 from luxmeter.calls.writer import Spill
 
 # What does not travel: the device is found again, the folder is the parent's.
-_OWN = ("device", "keep", "name")
+_OWN = ("waits_for", "keep", "name")
 
 
 @dataclass(frozen=True)

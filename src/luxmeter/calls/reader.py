@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,8 @@ from luxmeter.calls import packed
 from luxmeter.calls.checked import check_end
 from luxmeter.calls.chunks import AT_ONCE, OWN_WORK, Columns, Events, OwnWork, Part, chunks_of
 from luxmeter.calls.describe import OWN_NAME, read_lines
+from luxmeter.calls.device_time import COLUMNS as DEVICE_COLUMNS
+from luxmeter.calls.device_time import DeviceRows
 from luxmeter.calls.groups import distinct_rows, sums_of
 from luxmeter.calls.records import (
     EVENT_DTYPE,
@@ -63,6 +66,7 @@ class TotalsRow:
 class Recording:
     """All that was recorded: columns of events, what ids stand for, and each process.
 
+    Where calls were timed on a device, its columns are added (device_time.COLUMNS; -1: not known).
     `process` is added to the columns, and `own_ns`: how much of an event's time by the clock was the recorder's own
     work, which `duration_ns` and `child_ns` are without. An event ends at start + duration + own.
     Up to one and a half million events are held; more are read chunk by chunk (`chunks`), and all at once where `events` is
@@ -182,6 +186,10 @@ class Recording:
             for process in self.processes
         ]
 
+    def device_name(self, process: int, device: int) -> str:
+        """Of an accelerator that a process worked on: `cuda:0`."""
+        return f"{self.processes[process].end.get('device', {}).get('name') or 'device'}:{device}"
+
     def of_program(self) -> Numbers:
         """Which events are the program's: all but the recorder's own work."""
         found: Numbers = (self.events["flags"] & OWN) == 0
@@ -297,8 +305,26 @@ class _Reading:
         return columns
 
 
+@dataclass(frozen=True)
+class _OnDevice:
+    """Adds to the events of a process what they took on its accelerators (device_time.COLUMNS)."""
+
+    rows: DeviceRows
+    elsewhere: Numbers  # of each callable: whether torch's devices are not its own
+
+    def read(self, read: Callable[[], Columns]) -> Columns:
+        return self.to(read())
+
+    def to(self, columns: Columns) -> Columns:
+        found = self.rows.of(columns["thread"], columns["start_ns"])
+        for column in found.values():
+            column[self.elsewhere[columns["callable"]]] = -1
+        return columns | found
+
+
 class _Merger:
     def __init__(self) -> None:
+        self._on_device: list[DeviceRows] = []
         self._callables: dict[CallableNames, int] = {CallableNames(OWN_NAME): 0}
         self._signatures: list[SignatureNames | None] = [None]
         self._signature_ids: dict[Any, int] = {}
@@ -320,6 +346,7 @@ class _Merger:
             {old: self._signature(words, callables) for old, words in record.signatures.items()}
         )
         sites = _lookup({old: self._sites.setdefault(w, len(self._sites)) for old, w in record.sites.items()})
+        self._on_device.append(DeviceRows(process))
         for place in parts_of(process):
             read = _Reading(place, number, callables, signatures, sites)
             columns = read()
@@ -356,7 +383,10 @@ class _Merger:
             self._held.append(columns)
 
     def done(self) -> Recording:
-        names = (*EVENT_SCHEMA.names, "process")
+        names: tuple[str, ...] = (*EVENT_SCHEMA.names, "process")
+        if any(map(len, self._on_device)):
+            names += DEVICE_COLUMNS
+            self._add_device_columns()
         work = OwnWork.of(
             {name: np.concatenate([found[name] for found in self._work]) if self._work else np.empty(0, np.int64)
              for name in OWN_WORK}
@@ -367,7 +397,11 @@ class _Merger:
         else:
             columns = {}
             for name in names:
-                kind = EVENT_DTYPE[name] if name in EVENT_SCHEMA.names else np.dtype("<u4")
+                kind = (
+                    EVENT_DTYPE[name]
+                    if name in EVENT_SCHEMA.names
+                    else np.dtype("<i8" if name in DEVICE_COLUMNS else "<u4")
+                )
                 parts = [part[name] for part in self._held]
                 columns[name] = np.concatenate(parts) if parts else np.empty(0, kind)
             work.take_off(columns)
@@ -383,6 +417,13 @@ class _Merger:
         if not self._totals:  # what is known already
             made.__dict__.update(calls=self._calls, first_ns=self._first_ns or 0)
         return made
+
+    def _add_device_columns(self) -> None:
+        elsewhere = np.array([words.framework == "mindspore" for words in self._callables], dtype=bool)
+        added = [_OnDevice(rows, elsewhere) for rows in self._on_device]
+        if self._held is not None:
+            self._held = [added[p.process].to(c) for p, c in zip(self._parts, self._held, strict=True)]
+        self._parts = [replace(p, read=functools.partial(added[p.process].read, p.read)) for p in self._parts]
 
     def _callable(self, words: CallableNames) -> int:
         return self._callables.setdefault(words, len(self._callables))

@@ -19,6 +19,8 @@ Format history
    site before its histogram. A callable's words may say that its end is the end of a training step (`boundary`); `t.step()`
    leaves an event of the recorder's own, of the callable `(step)`. `end.json` has the pauses of each thread (`pauses`: kind, thread,
    start, duration; `short_pauses`: the number and time of those too short to keep). Format 1 is read as if no line were known.
+   What calls took on an accelerator, if that was asked for, lies beside the events (`device/<nnnn>`: device_time.py); `end.json` says of which, and
+   what was not timed (`device`: name, remarks).
    Every line of `words.jsonl` ends with its CRC-32 (`sum`), `end.json` has one (`$sum`), events are sealed (store/sealed.py).
 3: Events lie as the core packed them, not as columns: the segments and the Parquet of a part have one column, `packed`, of pieces
    (what is in one: core/_core.c at "packed events", docs/format.md). Formats 1 and 2 are read.

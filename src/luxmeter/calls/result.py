@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from luxmeter.by_name import by_name
 from luxmeter.calls.cost import CostReport
+from luxmeter.calls.device_time import COLUMNS as DEVICE_COLUMNS
 from luxmeter.calls.outside import Outside, ThreadTime, find_outside
 from luxmeter.calls.processes import not_joined
 from luxmeter.calls.reader import Numbers, Recording, read_recording
@@ -22,7 +23,7 @@ from luxmeter.calls.sites import read_source
 from luxmeter.calls.source import AnnotatedSource, annotate
 from luxmeter.calls.steps import Split, Steps, find_steps, split_of
 from luxmeter.calls.stragglers import Stragglers, find_stragglers
-from luxmeter.calls.table import CallTable, make_table
+from luxmeter.calls.table import CallTable, make_table, on_device
 from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
 from luxmeter.errors import TraceError, UsageError
 from luxmeter.files import read_json
@@ -220,6 +221,8 @@ class TraceResult:
             "pid": pids[e["process"]] if len(pids) else np.empty(0, np.int64),
             "rank": rank[e["process"]] if len(rank) else np.empty(0, np.int32),
         }
+        for name in DEVICE_COLUMNS if on_device(rec) else ():
+            columns[name] = pa.array(e[name], mask=e[name] < 0)
         for name, bit in (("raised", RAISED), ("inside", INSIDE), ("span", SPANNED), ("first", FIRST),
                           ("completed", COMPLETED), ("own", OWN)):  # fmt: skip
             columns[name] = (flags & bit) != 0
@@ -315,6 +318,7 @@ class TraceResult:
             if not process.complete:
                 said.append(f"{called} did not end in order: its last calls may be missing")
                 continue
+            said += [f"{remark}{where}" for remark in process.end.get("device", {}).get("remarks", ())]
             stats = process.end["stats"]
             if stats["lost"]:
                 said.append(f"{stats['lost']} calls lost{where}: the writer could not keep up")

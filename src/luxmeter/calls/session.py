@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
@@ -20,6 +21,7 @@ from luxmeter.calls import cost, device, export, layout, processes
 from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.describe import Names, describer
+from luxmeter.calls.device_time import DeviceTimes
 from luxmeter.calls.formats import check_trace_output
 from luxmeter.calls.frameworks import NAMES
 from luxmeter.calls.options import TraceOptions, TraceSettings, make_options
@@ -35,7 +37,7 @@ from luxmeter.calls.table import CallTable
 from luxmeter.calls.targets import Coverage, told
 from luxmeter.calls.tree import CallTree
 from luxmeter.calls.writer import Spill
-from luxmeter.errors import TraceError, warn_once
+from luxmeter.errors import TraceError, UsageError, warn_once
 from luxmeter.import_hook import call_after_import
 from luxmeter.process import Process, at_worker_end
 from luxmeter.supported import newer_than_tested, version_of
@@ -107,6 +109,7 @@ class Trace:
         self._spill: Spill | None = None
         self._trouble = ""
         self._cost = cost.CallCost(0.0, 0.0)
+        self._on_device: DeviceTimes | None = None
         self._started_ns = self._stopped_ns = 0
         self._setup_ns = preparing_ns  # to put the stand-ins in place and to take them out
         self._started_at = 0.0
@@ -175,14 +178,22 @@ class Trace:
 
     def _prepare(self) -> None:
         options = self.options  # all up to patching
+        if options.device and options.totals:
+            raise UsageError(
+                "device-needs-calls",
+                "device=True times each call on the accelerator, and totals=True keeps no single calls.",
+                "Leave out the one or the other.",
+            )
         for path in options.files:
             check_trace_output(str(path), totals=options.totals)
         self._core, _ = load_core(options.core)
         arguments = Arguments(strides=options.strides, exchange=options.exchange)
         user_code = UserCode(tuple(options.lines_in)) if options.lines else None
         self._names = Names(arguments, describer(options.framework, facts=options.facts), user_code)
-        computing = options.device or device.current_device(options.framework or "")
+        computing = options.waits_for or device.current_device(options.framework or "")
         hooks = arguments.hooks()
+        self._on_device = DeviceTimes(is_child=self._child) if options.device else None
+        around = {"on_begin": self._on_device.begin, "on_end": self._on_device.end} if self._on_device else {}
         modes = {name: bool(getattr(options, name)) for name in ("signatures", "strides", "totals")}
         self._recorder = self._core.Recorder(
             inside=options.inside,
@@ -197,6 +208,7 @@ class Trace:
             is_mine=user_code,
             **modes,
             **hooks,
+            **around,
         )
         self._recorder.sample(options.sample)
         self._pauses = Pauses(self._core.now_ns)
@@ -256,6 +268,9 @@ class Trace:
         if self._spill is None:
             return
         spill, self._spill = self._spill, None
+        if self._on_device is not None:
+            self._on_device.finish()
+            spill.beside(self._on_device.write, last=True)
         spill.finish(self._end)
         self._trouble = spill.trouble
         if not self._child and self.folder is not None:
@@ -271,6 +286,11 @@ class Trace:
             if self._owns_folder and self.folder is not None:
                 layout.remove(self.folder)
             self.folder = None
+
+    @property
+    def _call_cost(self) -> cost.CallCost:
+        more_ns = self._on_device.added_ns if self._on_device is not None else 0.0
+        return replace(self._cost, added_ns=self._cost.added_ns + more_ns)
 
     def _own_rank(self) -> int:
         """Which rank this process is, or was while there was a group: a worker of a rank is of that rank."""
@@ -288,7 +308,7 @@ class Trace:
             "clock": Process.here().boot,
             "stats": self._recorder.stats(),
             "core": self._core.__name__.rpartition(".")[2],
-            "cost": vars(self._cost),
+            "cost": vars(self._call_cost),
             "setup_ns": self._setup_ns,
             "hook_error": self._recorder.hook_error,
             "unlooked": self._names.unlooked,
@@ -300,6 +320,7 @@ class Trace:
             "started_ns": self._started_ns,
             "elapsed_ns": (self._stopped_ns or self._core.now_ns()) - self._started_ns,
             "float_ranges": [[n, [*map(list, pairs)]] for n, pairs in self._recorder.float_ranges().items()],
+            **({"device": self._on_device.told()} if self._on_device is not None else {}),
             "totals": [[*row[:-1], list(memoryview(row[-1]).cast("I"))] for row in self._recorder.totals()],
         }
 
@@ -375,6 +396,9 @@ class Trace:
         if self.folder is None:
             raise TraceError("trace-not-started", "The trace was not started.", "Use it in a with statement.")
         if self.running and self._spill is not None:
+            if self._on_device is not None:
+                self._on_device.read(patience_s=5)
+                self._spill.beside(self._on_device.write)
             self._spill.flush()
             self._tell_trouble()
             return TraceResult(self.folder, running=self._end())
@@ -457,7 +481,9 @@ class Trace:
             self._recorder.pause()
         if self.running:
             elapsed_ns = self._core.now_ns() - self._started_ns
-            self._budget.keep(self._recorder, added_ns=self._cost.added_ns, elapsed_ns=elapsed_ns)
+            self._budget.keep(self._recorder, added_ns=self._call_cost.added_ns, elapsed_ns=elapsed_ns)
+            if self._on_device is not None and self._spill is not None:
+                self._spill.beside(self._on_device.write)
 
     def after_fork(self) -> bool:
         """In a forked child: record to files of its own, from its first call on. Whether it runs on here."""
@@ -465,6 +491,8 @@ class Trace:
         self._started_at, self._started_ns = time.time(), self._core.now_ns()
         self._names.forget_told()
         self._pauses.clear()
+        if self._on_device is not None:
+            self._on_device.after_fork()
         self._recorder.after_fork()
         if self._patcher is not None:
             self._patcher.after_fork()
@@ -484,7 +512,7 @@ class Trace:
 def trace(**settings: Unpack[TraceSettings]) -> Trace:
     """A trace of every framework call inside a with statement: `with lux.trace() as t: ...`.
 
-    Options are the fields of TraceOptions: inside, sync, only, skip, also, sample, totals, budget, keep ...
+    Options are the fields of TraceOptions: inside, sync, device, only, skip, also, sample, totals, budget, keep ...
     """
     options = make_options(settings)
     begun_ns = time.perf_counter_ns()

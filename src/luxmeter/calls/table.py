@@ -15,7 +15,7 @@ from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED,
 from luxmeter.calls.spread import EXACT, Spread
 from luxmeter.calls.tree import parents, with_callers
 from luxmeter.errors import UsageError, suggestion
-from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
+from luxmeter.render import BYTES, DURATION, NUMBER, SHARE, Column, Table
 
 if TYPE_CHECKING:
     from luxmeter.calls.outside import ThreadTime
@@ -46,6 +46,8 @@ class Row:
         None  # part of total_ns until the calls returned; differs on an asynchronous device
     )
     framework: str = ""  # "torch" or "mindspore"; empty for sections, threads, ranks and functions of yours
+    device_ns: int | None = None  # on the accelerator, of the calls that were timed there; None: none was
+    memory_bytes: int | None = None  # how much more of its memory was in use after these calls than before
 
 
 BY = ("api", "signature", "module", "section", "thread", "rank", "line", "function")
@@ -137,16 +139,18 @@ class CallTable:
             Column("p95", DURATION, goes=2),
             Column("max", DURATION, goes=3),
             Column("first", DURATION, goes=1),
+            Column("device", DURATION, hidden="empty"),
+            Column("memory", BYTES, hidden="empty", goes=7),
             Column("share", SHARE, form="6.1%"),
         ]
         rows = [
             [row.name, row.framework if several else None, row.detail, row.n, row.total_ns, row.self_ns, row.mean_ns,
-             row.p50_ns, row.p95_ns, row.max_ns, row.first_ns, row.share]
+             row.p50_ns, row.p95_ns, row.max_ns, row.first_ns, row.device_ns, row.memory_bytes, row.share]
             for row in self.rows[:top]
         ]  # fmt: skip
         outside = self._outside() if self._outside is not None else None
         if outside is not None:
-            rows.append(["outside", None, "", None, outside.outside_ns, outside.outside_ns, *[None] * 6])
+            rows.append(["outside", None, "", None, outside.outside_ns, outside.outside_ns, *[None] * 8])
         counted = sum(row.n for row in self.rows)
         which = {"module": [f"{counted:,} of the {self.calls:,} calls are calls of modules"],
                  "section": [f"{counted:,} times in a section, which is no call: there were {self.calls:,} calls"]}  # fmt: skip
@@ -206,7 +210,8 @@ def make_table(
     if subtract is not None:  # which is of all events, in one chunk
         recording = replace(recording, events=dict(recording.events))
     grouping, tally = Grouping(recording, by), _Tally()
-    is_module, calls = _is_module(recording), 0
+    is_module, calls, timed = _is_module(recording), 0, on_device(recording)
+    sites = site_groups(recording, by)[0] if by in BY_SITE else np.empty(0, np.int64)
     for row, events, parent, fresh in _chunks(recording, by):
         flags, mine = events["flags"][:fresh], {name: column[:fresh] for name, column in events.items()}
         choose = functools.partial(
@@ -230,10 +235,18 @@ def make_table(
         if by in ADDED_UP:
             total = own = own if inside else np.where(flags[at] & SPANNED, own, duration)
             wait = np.where(flags[at] & INSIDE, 0, wait)
+        group = sites[events["site"]] if by in BY_SITE else np.zeros(len(parent), np.int64)
         if by in BY_SITE:
-            within = _within_own_group(site_groups(recording, by)[0][events["site"]], parent)[at]
+            is_call = recording.kinds[events["callable"]] != SECTION
+            within = _within_own_group(group, is_call, parent)[at]
             total, wait = np.where(within, 0, total), np.where(within, 0, wait)
         tally.add(codes, len(grouping), row + at, duration, total, own, mine["start_ns"][at], flags[at], wait)
+        if timed:
+            device = {name: mine[name][at] for name in ("device_ns", "memory_before", "memory_after")}
+            if by in (*ADDED_UP, *BY_SITE):
+                within = _within_own_group(group, events["device_ns"] >= 0, parent)[at]
+                device["device_ns"] = np.where(within, -1, device["device_ns"])
+            tally.add_on_device(codes, **device)
         if by == "module" and subtract is None:
             events["group"][at] = codes
             inner, above = inner_modules(events, parent, fresh, is_module)
@@ -246,7 +259,7 @@ def make_table(
 
 def _chunks(recording: Recording, by: str) -> Iterator[tuple[int, dict[str, Numbers], Numbers, int]]:
     """Events with the number of the first, their callers where the grouping needs them, and how many are to be counted."""
-    if by in (*BY_SITE, "module"):
+    if by in (*BY_SITE, "module") or (by in ADDED_UP and on_device(recording)):
         yield from with_callers(recording, group=-1)
         return
     for row, events in recording.chunks():
@@ -270,8 +283,9 @@ def site_groups(recording: Recording, by: str) -> tuple[Numbers, list[tuple[str,
     return np.array(found, dtype=np.int64), list(groups)
 
 
-def _within_own_group(group: Numbers, parent: Numbers) -> Numbers:
-    """Which events lie within another one of the same line or function: their time is part of its."""
+def _within_own_group(group: Numbers, counts: Numbers, parent: Numbers) -> Numbers:
+    """Which events lie, at whatever remove, within another one of the same group that counts: their time is part of its."""
+    group = np.where(counts, group, -1 - np.arange(len(group)))
     found = np.zeros(len(parent), dtype=bool)
     left = np.flatnonzero(parent >= 0)
     above = parent[left]
@@ -427,13 +441,19 @@ class Grouping:
         return found
 
 
+def on_device(recording: Recording) -> bool:
+    """Whether calls were timed on an accelerator."""
+    return "device_ns" in recording.events
+
+
 class _Tally:
     """Statistics of groups of calls that come chunk by chunk."""
 
     _SUMS = ("n", "total", "own", "dispatch", "raised")
+    _ON_DEVICE = ("device", "timed", "memory", "told")
 
     def __init__(self) -> None:
-        self._sums = {name: np.zeros(0, np.int64) for name in self._SUMS}
+        self._sums = {name: np.zeros(0, np.int64) for name in (*self._SUMS, *self._ON_DEVICE)}
         self._least = self._most = self._first_ns = self._begin = self._row = np.zeros(0, np.int64)
         self._times = Spread()
 
@@ -479,6 +499,16 @@ class _Tally:
             grouped,
         )
         self._times.add(codes[order], grouped)
+
+    def add_on_device(
+        self, codes: Numbers, device_ns: Numbers, memory_before: Numbers, memory_after: Numbers
+    ) -> None:
+        """Of the calls that were added last the time on the accelerator, and how much more of its memory was in use after them."""
+        timed = device_ns >= 0
+        told = timed & (memory_before >= 0) & (memory_after >= 0)
+        values = (np.where(timed, device_ns, 0), timed, np.where(told, memory_after - memory_before, 0), told)
+        for name, column in zip(self._ON_DEVICE, values, strict=True):
+            np.add.at(self._sums[name], codes, column)
 
     def _note_first(
         self,
@@ -527,10 +557,12 @@ class _Tally:
         rows = []
         for (name, detail, framework), i in named.items():
             n, total, self_ns, dispatch, raised = (int(self._sums[key][i]) for key in self._SUMS)
+            device, timed, memory, told = (int(self._sums[key][i]) for key in self._ON_DEVICE)
             p50, p95, p99 = percentiles[i]
             rows.append(
                 Row(name, n, total, self_ns, total / n, int(self._least[i]), p50, p95, p99, int(self._most[i]),
-                    int(self._first_ns[i]), self_ns / whole, detail, raised, dispatch, framework)
+                    int(self._first_ns[i]), self_ns / whole, detail, raised, dispatch, framework,
+                    device if timed else None, memory if told else None)
             )  # fmt: skip
         return rows
 

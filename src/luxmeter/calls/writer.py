@@ -114,6 +114,11 @@ class Spill:
             self._guarded(lambda: self._take(partial=True))
             self._write()
 
+    def beside(self, write: Callable[..., None], **how: Any) -> None:
+        """Let another table of the process be written, `write(folder)`, as the events are: no fork meanwhile, and failures are told."""
+        with self._writing:
+            self._guarded(lambda: write(self.folder, **how))
+
     def finish(self, end: Callable[[], dict[str, Any]] | None) -> None:
         """Write the rest, compact it, and say how it ended (None: nobody will read it). The thread is gone afterwards."""
         self._ending = True

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from luxmeter.calls import current_device
 from luxmeter.errors import UsageError
 from luxmeter.model.inputs import CallArguments, batch_of, prepared, resized
 from luxmeter.model.records import BatchLatency, Latency, ModelCost, ModuleCost
@@ -103,8 +104,12 @@ def _one(
 
 
 def _sync(ready: CallArguments) -> Callable[[], Any] | None:
-    on_cuda = any(isinstance(t, torch.Tensor) and t.is_cuda for t in (*ready.args, *ready.kwargs.values()))
-    return torch.cuda.synchronize if on_cuda else None
+    given = (t for t in (*ready.args, *ready.kwargs.values()) if isinstance(t, torch.Tensor))
+    return (
+        current_device("torch").synchronize
+        if any(t.device.type not in ("cpu", "meta") for t in given)
+        else None
+    )
 
 
 Times = dict[int, int]  # by module index, nanoseconds

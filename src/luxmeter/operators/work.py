@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import sys
@@ -194,7 +195,7 @@ def timed(
         budget_s=budget_s,
         target_ci=target_ci,
         sync=prepared.sync or wait,
-        queued=prepared.sync is not None,
+        queued=prepared.sync is not None or wait is not None,
     )
     return {
         "measured_s": time.perf_counter() - start,
@@ -278,15 +279,28 @@ def versions() -> dict[str, Any]:
     }
 
 
-def _waiter(device: str) -> Any:
-    """What waits for the device; None where calls return when they are done. Unsupported if there is none here."""
+def _waiter(device: str) -> Callable[[], Any] | None:
+    """What waits for the device; None where calls return when they are done. Unsupported if there is none here, or nothing waits for it."""
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise Unsupported(f"no device {device!r} here: {str(error).partition(chr(10))[0][:120]}") from error
-    kind = torch.device(device).type
-    wait = getattr(getattr(torch, kind, None), "synchronize", None)
-    return None if kind in ("cpu", "meta") else wait
+    place = torch.device(device)
+    if place.type in ("cpu", "meta"):
+        return None
+    accelerator: Any = getattr(torch, "accelerator", None)
+    if accelerator is not None and str(accelerator.current_accelerator()) == place.type:
+        return (
+            functools.partial(accelerator.synchronize, place)
+            if place.index is not None
+            else accelerator.synchronize
+        )
+    wait: Callable[[], Any] | None = getattr(getattr(torch, place.type, None), "synchronize", None)
+    if wait is None:
+        raise Unsupported(
+            f"torch has nothing that waits for {device!r}: only the time to dispatch could be measured"
+        )
+    return wait
 
 
 class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from luxmeter.calls import Trace
 
 
-TAKEN = ("inside", "sync", "totals", "sample", "only", "skip", "keep")
+TAKEN = ("inside", "sync", "device", "totals", "sample", "only", "skip", "keep")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -151,7 +151,7 @@ def load_ipython_extension(shell: Any) -> None:
     def luxmeter(line: str, cell: str) -> Shown:
         """Trace every torch call of this cell and show the hottest.
 
-        %%luxmeter [--inside] [--sync] [--totals] [--sample N] [--only PATTERN] [--skip PATTERN] [--by api|signature|module|section|thread|rank]
+        %%luxmeter [--inside] [--sync] [--device] [--totals] [--sample N] [--only PATTERN] [--skip PATTERN] [--by api|signature|module|section|thread|rank]
                    [--top ROWS] [-o FOLDER OR FILE] [-r VARIABLE]
 
         The trace is in the variable _trace, or that of -r. -o keeps it in a folder, or in a file: .html .csv .json .parquet .perfetto.json .folded

@@ -322,7 +322,7 @@ typedef struct {
     PyObject *exchange;        /* the capsule: it keeps the table */
     int (*from_py_object)(void *, DLTensor *); /* borrowed from the table */
     int direct; /* tensors are read where the table points to, see "where a tensor keeps its shape" */
-    PyObject *classify, *key, *on_signature, *on_result, *on_thread, *on_chunk, *sync;
+    PyObject *classify, *key, *on_signature, *on_result, *on_thread, *on_chunk, *sync, *on_begin, *on_end;
     PyObject *is_mine; /* of a code object: whether it is the user's */
     PyObject *hook_error; /* what the first of the hook_errors says */
     uint64_t events, lost, passed, unfinished, generalised, hook_errors, described, unplaced;
@@ -1561,6 +1561,30 @@ static int wait_for_device(Recorder *r, Thread *t, int failed)
     return answer == NULL ? -1 : 0;
 }
 
+/* Takes over `begun`, what `on_begin` answered. */
+static int tell_end(Recorder *r, Thread *t, PyObject *begun, int64_t start)
+{
+    int status = 0;
+    if (begun != Py_None) {
+        PyObject *type, *value, *trace; /* what the call raised */
+        PyErr_Fetch(&type, &value, &trace);
+        PyObject *args[] = {begun, PyLong_FromUnsignedLong(t->no), PyLong_FromLongLong(start)};
+        if (args[1] == NULL || args[2] == NULL) drop_hook_error(r);
+        else status = call_hook(r, t, r->on_end, args, 3, NULL);
+        Py_XDECREF(args[1]);
+        Py_XDECREF(args[2]);
+        if (status == 0) {
+            PyErr_Restore(type, value, trace);
+        } else {
+            Py_XDECREF(type);
+            Py_XDECREF(value);
+            Py_XDECREF(trace);
+        }
+    }
+    Py_DECREF(begun);
+    return status;
+}
+
 static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
 {
     PyObject *result;
@@ -1599,6 +1623,8 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
         return NULL;
     Frame f;
     if (UNLIKELY(site_of(r, t, &f) < 0)) return NULL;
+    PyObject *begun = NULL;
+    if (UNLIKELY(r->on_begin != NULL) && call_hook(r, t, r->on_begin, NULL, 0, &begun) < 0) return NULL;
     f.prev = t->top;
     f.epoch = r->epoch;
     f.child = 0;
@@ -1618,10 +1644,12 @@ static PyObject *run_call(Recorder *r, uint32_t callable, const Invocation *i)
     int status = 0;
     uint32_t flags = (uint32_t)r->ended | (f.open ? INSIDE : 0) | (kind ? SPANNED : 0);
     if (UNLIKELY(result == NULL) && !PyErr_ExceptionMatches(PyExc_StopIteration)) flags |= RAISED;
+    if (UNLIKELY(begun != NULL) && (status = tell_end(r, t, begun, f.start)) < 0) flags |= RAISED;
     if (r->sync != NULL) {
-        status = wait_for_device(r, t, result == NULL);
+        int64_t waiting = now();
+        if (LIKELY(status == 0)) status = wait_for_device(r, t, result == NULL);
         if (UNLIKELY(status < 0)) flags |= RAISED;
-        wait = now() - end;
+        wait = now() - waiting;
         end += wait;
     }
     t->top = f.prev;
@@ -2027,16 +2055,21 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 {
     static char *names[] = {"inside", "signatures", "strides", "totals", "completed", "max_signatures",
                             "max_pending", "tensor_type", "exchange", "classify", "key", "on_signature",
-                            "on_result", "on_thread", "on_chunk", "sync", "samples", "is_mine", NULL};
+                            "on_result", "on_thread", "on_chunk", "sync", "samples", "is_mine", "on_begin", "on_end", NULL};
     int inside = 0, signatures = 1, strides = 0, totals = 0, completed = 1;
     unsigned int max_signatures = 4096, max_pending = 262144;
     PyObject *tensor_type = NULL, *exchange = NULL, *classify = NULL, *key = NULL, *on_signature = NULL,
-             *on_result = NULL, *on_thread = NULL, *on_chunk = NULL, *sync = NULL, *samples = NULL, *is_mine = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pppppIIOOOOOOOOOOO", names, &inside, &signatures, &strides,
+             *on_result = NULL, *on_thread = NULL, *on_chunk = NULL, *sync = NULL, *samples = NULL, *is_mine = NULL, *on_begin = NULL,
+             *on_end = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pppppIIOOOOOOOOOOOOO", names, &inside, &signatures, &strides,
                                      &totals, &completed, &max_signatures, &max_pending, &tensor_type, &exchange,
                                      &classify, &key, &on_signature, &on_result, &on_thread, &on_chunk, &sync,
-                                     &samples, &is_mine))
+                                     &samples, &is_mine, &on_begin, &on_end))
         return NULL;
+    if ((on_begin == NULL || on_begin == Py_None) != (on_end == NULL || on_end == Py_None)) {
+        PyErr_SetString(PyExc_ValueError, "on_begin and on_end go together");
+        return NULL;
+    }
     ExchangeTable *table = NULL;
     if (exchange != NULL && exchange != Py_None) {
         table = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
@@ -2064,6 +2097,8 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     r->on_chunk = optional(on_chunk);
     r->sync = optional(sync);
     r->is_mine = optional(is_mine);
+    r->on_begin = optional(on_begin);
+    r->on_end = optional(on_end);
     if (r->is_mine != NULL && !frames_checked) check_frames();
     r->ended = completed || r->sync ? COMPLETED : 0;
     r->exchange = table != NULL ? Py_NewRef(exchange) : NULL;
@@ -2106,6 +2141,8 @@ static int recorder_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(r->on_chunk);
     Py_VISIT(r->sync);
     Py_VISIT(r->is_mine);
+    Py_VISIT(r->on_begin);
+    Py_VISIT(r->on_end);
     return 0;
 }
 
@@ -2133,6 +2170,8 @@ static int recorder_clear(PyObject *self)
     Py_CLEAR(r->on_chunk);
     Py_CLEAR(r->sync);
     Py_CLEAR(r->is_mine);
+    Py_CLEAR(r->on_begin);
+    Py_CLEAR(r->on_end);
     forget_all_instances(r);
     return 0;
 }

@@ -105,12 +105,17 @@ class Recorder:
         sync: Callable[[], None] | None = None,
         samples: list[tuple[Any, int | None]] | None = None,
         is_mine: Callable[[CodeType], bool] | None = None,
+        on_begin: Callable[[], object] | None = None,
+        on_end: Callable[[object, int, int], None] | None = None,
     ) -> None:
         """`samples`, tensors of `tensor_type` with a number for each data type (None: the table refuses it; those last), let the core
         learn where a tensor keeps its sizes, so that it need not ask the table each time; see `direct`.
 
         `is_mine`, asked once a place, says of a code object whether it is the user's; an event's `site` is then the innermost such
         place that led to the call (0: none). Without it no event has one. At most 131,072 places are told apart.
+
+        `on_begin` is asked right before each recorded call (no section), outside of its time; if its answer is not None, `on_end` is
+        given it when the call has returned or raised, before `sync`, with the thread and the start of the event. Both or none.
 
         `on_result` is given what the first CALL of a signature returned, after its event; what raised gives nothing.
 

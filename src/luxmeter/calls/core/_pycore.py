@@ -67,13 +67,18 @@ class Recorder:
         sync: Callable[[], None] | None = None,
         samples: list[tuple[Any, int | None]] | None = None,
         is_mine: Callable[[CodeType], bool] | None = None,
+        on_begin: Callable[[], object] | None = None,
+        on_end: Callable[[object, int, int], None] | None = None,
     ) -> None:
+        if (on_begin is None) != (on_end is None):
+            raise ValueError("on_begin and on_end go together")
         self._inside, self._signatures = inside, signatures
         self._ended = COMPLETED if completed or sync is not None else 0
         self._max_signatures = max_signatures
         self._keys = KeyMaker(classify, key, strides)
         self._on_signature, self._on_result, self._on_thread = on_signature, on_result, on_thread
         self._on_chunk, self._sync, self._is_mine = on_chunk, sync, is_mine
+        self._on_begin, self._on_end = on_begin, on_end
         self._sites: dict[
             tuple[int, int], int
         ] = {}  # by the address of the code and the instruction; 0: not the user's
@@ -286,6 +291,7 @@ class Recorder:
         signature = self._signature(thread, callable_id, spec, args, kwargs) if self._signatures else 0
         span = Span(thread, callable_id, self._epoch)
         span.site = self._site(thread)
+        begun = self._begin(thread) if self._on_begin is not None else None
         thread.top, thread.depth = span, span.depth + 1
         if spec.kind == CALL:
             thread.open += 1
@@ -303,15 +309,22 @@ class Recorder:
         finally:
             end_ns = now_ns()
             wait, failure = 0, None
+            if begun is not None and self._on_end is not None:
+                failure = thread.run(self._on_end, begun, thread.no, span.start_ns)
+                if isinstance(failure, Exception):
+                    self._buffers.count_error(failure)
+                    failure = None
+                raised = RAISED if failure is not None else raised
             if self._sync is not None and not thread.busy:
+                waiting_ns = now_ns()
                 # What the device reports is the failure of the call, unless that failed by itself.
                 if error is None:
-                    failure = thread.run(self._sync)
+                    failure = failure or thread.run(self._sync)
                 else:
                     self._call_hook(thread, self._sync)
                 raised = RAISED if failure is not None else raised
-                done_ns = now_ns()
-                wait, end_ns = done_ns - end_ns, done_ns
+                wait = now_ns() - waiting_ns
+                end_ns += wait
             error = None  # no cycle through this frame
             thread.top, thread.depth, thread.open = span.prev, span.depth, span.open
             thread.section, thread.module = span.section, span.module
@@ -352,6 +365,11 @@ class Recorder:
     ) -> None:
         if self._buffers.put(thread, span, spec, (duration, wait, signature, flags)):
             self._call_hook(thread, self._on_chunk)
+
+    def _begin(self, thread: Thread_) -> object:
+        answers: list[object] = []
+        self._call_hook(thread, lambda: answers.append(self._on_begin()) if self._on_begin else None)
+        return answers[0] if answers else None
 
     def _call_hook(self, thread: Thread_, hook: Callable[..., None] | None, *args: Any) -> None:
         failure = thread.run(hook, *args) if hook is not None else None

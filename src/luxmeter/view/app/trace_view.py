@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from luxmeter.calls import KINDS, OUTSIDE, TraceResult, kind_of, load_trace
+from luxmeter.calls import KINDS, OUTSIDE, TraceResult, kind_of, load_trace, on_device
 from luxmeter.render import Bar, Timeline, span
 
 _MOST_TRACES = 4
@@ -80,22 +80,40 @@ def _lanes(result: TraceResult) -> tuple[dict[str, dict[str, Any]], int, int]:
     codes = events["process"][mine].astype(np.int64) << 32 | events["thread"][mine].astype(np.int64)
     called = recording.process_names() if len(recording.processes) > 1 else []
     lanes = {}
-    for code in np.unique(codes).tolist():
-        at = np.flatnonzero(codes == code)
-        at = at[np.argsort(start[at], kind="stable")]
-        process = code >> 32
-        name = recording.processes[process].threads.get(code & 0xFFFFFFFF, "?")
-        name += f" ({called[process]})" if called else ""
+
+    def add(name: str, process: int, at: Any, start: Any, length: Any) -> None:
+        """A lane of the calls at these places of `mine`."""
+        order = np.argsort(start, kind="stable")
+        at = mine[at[order]]
         columns = {
-            "start": start[at] - zero,
-            "length": length[at],
-            "depth": events["depth"][mine][at].astype(np.int64),
-            "callable": events["callable"][mine][at],
-            "signature": events["signature"][mine][at],
+            "start": start[order] - zero,
+            "length": length[order],
+            "depth": events["depth"][at].astype(np.int64),
+            "callable": events["callable"][at],
+            "signature": events["signature"][at],
         }
         columns["longest"] = columns["length"].max(initial=0)
-        lanes[name] = columns
-    return lanes, zero, int((start + length).max() - zero)
+        lanes[name + (f" ({called[process]})" if called else "")] = columns
+
+    for code in np.unique(codes).tolist():
+        at = np.flatnonzero(codes == code)
+        process = code >> 32
+        add(
+            recording.processes[process].threads.get(code & 0xFFFFFFFF, "?"),
+            process,
+            at,
+            start[at],
+            length[at],
+        )
+    last = int((start + length).max())
+    if on_device(recording):  # the same calls as accelerators worked on them
+        begun, took, device = (events[name][mine] for name in ("device_start_ns", "device_ns", "device"))
+        worked = np.where(took > 0, events["process"][mine].astype(np.int64) << 32 | device, -1)
+        for code in np.unique(worked[worked >= 0]).tolist():
+            at = np.flatnonzero(worked == code)
+            add(recording.device_name(code >> 32, code & 0xFFFFFFFF), code >> 32, at, begun[at], took[at])
+            last = max(last, int((begun[at] + took[at]).max()))
+    return lanes, zero, last - zero
 
 
 def _bars(result: TraceResult, lane: dict[str, Any], zero: int, a: int, b: int, width: int) -> list[Bar]:

@@ -20,6 +20,7 @@ from luxmeter.view.startup import Request, environment, make_request, starts_by_
 _TAKEN = (
     "inside",
     "sync",
+    "device",
     "sample",
     "only",
     "skip",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from luxmeter.calls import (
     KINDS,
@@ -17,6 +18,7 @@ from luxmeter.calls import (
     kind_of,
 )
 from luxmeter.render import (
+    BYTES,
     DURATION,
     NUMBER,
     SHARE,
@@ -148,11 +150,11 @@ def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> H
     columns = [
         Column(name), Column("framework", hidden="" if several else "same"), Column("of", hidden="empty"), Column("calls", NUMBER),
         Column("total", DURATION), Column("self", DURATION), Column("share", SHARE, bar=True), Column("mean", DURATION), Column("p50", DURATION),
-        Column("p95", DURATION), Column("max", DURATION), Column("first", DURATION),
+        Column("p95", DURATION), Column("max", DURATION), Column("first", DURATION), Column("device", DURATION, hidden="empty"), Column("memory", BYTES, hidden="empty"),
     ]  # fmt: skip
     rows = table.rows[:most_rows]
     cells = [
-        [r.name, r.framework, r.detail, r.n, r.total_ns, r.self_ns, r.share, r.mean_ns, r.p50_ns, r.p95_ns, r.max_ns, r.first_ns]
+        [r.name, r.framework, r.detail, r.n, r.total_ns, r.self_ns, r.share, r.mean_ns, r.p50_ns, r.p95_ns, r.max_ns, r.first_ns, r.device_ns, r.memory_bytes]
         for r in rows
     ]  # fmt: skip
     left_out = len(table) - len(rows)
@@ -228,6 +230,7 @@ def timeline_of(result: TraceResult, window: Window, step: Step | None = None) -
     zero = int(events["start_ns"].min()) if n else 0
     called = recording.process_names() if len(recording.processes) > 1 else []
     lanes: dict[str, list[Bar]] = {}
+    on_devices: dict[str, list[Bar]] = {}  # the same calls as an accelerator worked on them
     for k in range(n - left_out):
         process = int(events["process"][k])
         lane = recording.processes[process].threads.get(int(events["thread"][k]), "?")
@@ -238,4 +241,14 @@ def timeline_of(result: TraceResult, window: Window, step: Step | None = None) -
             Bar(words.shown, words.path or (str(signature) if signature else ""), int(events["start_ns"][k]) - zero,
                 int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]), kind_of(words.name, words.path))
         )  # fmt: skip
-    return Timeline(what, lanes, kinds=KINDS, left_out=left_out, ground=OUTSIDE)
+        if "device_ns" in events and events["device_ns"][k] > 0:
+            bar = replace(
+                lanes[lane][-1],
+                start_ns=int(events["device_start_ns"][k]) - zero,
+                duration_ns=int(events["device_ns"][k]),
+            )
+            name = recording.device_name(process, int(events["device"][k])) + (
+                f" ({called[process]})" if called else ""
+            )
+            on_devices.setdefault(name, []).append(bar)
+    return Timeline(what, lanes | on_devices, kinds=KINDS, left_out=left_out, ground=OUTSIDE)

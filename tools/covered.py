@@ -4,8 +4,8 @@
     python tools/covered.py store                       # one of them
     python tools/covered.py --room calls tests/calls/test_steps.py   # one, by other tests than its own
 
-Ends with 1 if a test failed. Soaks and the tests that need another environment (peers, launch, MindSpore) are left out, and no other:
-the tracer of coverage.py disturbs none of the tests of ours. Both cores are measured in one run: tests of the recorder run on each of them, which
+Ends with 1 if a test failed. Soaks and the tests that need another environment (peers, launch, MindSpore) are left out, and no other.
+Both cores are measured in one run: tests of the recorder run on each of them, which
 tests/house/test_cores.py holds. The C file itself is none of coverage.py's: make sanitize runs all of it.
 
 A line or branch that only another machine reaches says so in the code: `# pragma: no cover - why`, `# pragma: no branch - why`;

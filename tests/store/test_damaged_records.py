@@ -117,6 +117,15 @@ def test_doctor_names_a_table_that_cannot_be_read_and_goes_on(lab: Lab, run: Run
     }
 
 
+def test_a_folder_where_a_segment_should_be(lab: Lab, run: Run) -> None:
+    table = run.folder / layout.TABLES / "of others"
+    (table / "1-abcdef-0000.arrows").mkdir(parents=True)
+    [found] = damage_of_lab(lab.folder)
+    assert (
+        found.place == f"runs/{run.folder.name}/tables/of others" and found.mend == "restore it from a copy"
+    )
+
+
 def test_a_value_of_a_run(run: Run) -> None:
     assert repr(run) == f"<run {run.id} 'a' finished>" and {run: 1}[Run(run.folder)] == 1
     assert run.row.id in repr(run.row)

@@ -222,6 +222,18 @@ def test_what_a_rank_logged_before_it_found_its_run_is_in_it(lab: Lab) -> None:
         read.metric("x", rank=3)
 
 
+def test_a_rank_whose_run_comes_while_it_ends(lab: Lab) -> None:
+    """It is looked for once more, with patience, if there is something to be put down."""
+    with lab.create_run("a") as run:
+        answers: list[Path | None] = [None, None, run.folder]
+        writer = RankWriter(1, lab.folder, lambda: answers.pop(0) if len(answers) > 1 else answers[0])
+        background.remove(writer)
+        writer.log({"x": 1.0}, step=0)
+        writer.finish()
+        assert len(answers) == 1
+    assert Run(run.folder).metric("x", rank=1)[0].value == 1.0
+
+
 def test_the_run_of_a_job_is_that_of_this_job(lab: Lab) -> None:
     """Notes of an earlier job of the same name, of a newer version, or damaged ones name none."""
     place = lab.folder / layout.RANKS

@@ -41,7 +41,7 @@ TESTS = (
         for path in (ROOT / "tests/experiment").glob(pattern)
     ),
 )
-MARKS = "not soak and not peers and not launch and not alone and not mindspore"
+MARKS = "not soak and not peers and not launch and not device and not alone and not mindspore"
 # What the tests import beside what we depend on.
 NEEDED = ("pytest", "pytest-xdist", "expecttest", "hypothesis", "pandas", "scikit-learn", "onnx", "onnxscript", "onnxruntime", "matplotlib", "plotly", "tensorboard")  # fmt: skip
 NOT_COPIED = (".git", ".venv*", "build", "dist", "demo", "*.so", "*.egg-info", "__pycache__", ".*_cache")

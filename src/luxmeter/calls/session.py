@@ -239,8 +239,8 @@ class Trace:
     def _open_spill(self) -> Spill:
         assert self.folder is not None and self._token is not None
         process = layout.make_process(self.folder, self._token.rank)
-        room = self.options.max_pending // 2 if self.options.lossless else None
-        self._spill = Spill(process, self._recorder, self._names, tick=self._on_tick, room=room)
+        lossless = self.options.lossless
+        self._spill = Spill(process, self._recorder, self._names, tick=self._on_tick, lossless=lossless)
         return self._spill
 
     def stop(self) -> Trace:

@@ -52,15 +52,15 @@ class Spill:
         names: Names,
         *,
         tick: Callable[[], None] | None = None,
-        room: int | None = None,
+        lossless: bool = False,
     ) -> None:
-        """`room`: when more events than this wait, who brings more writes them first."""
+        """`lossless`: when half of what may wait is there, who brings more writes it first."""
         self.folder = folder
         self.lost = 0  # events that could not be written
         self.failures = 0  # of any step, whether something was lost by it or not
         self.trouble = ""  # the first of them
         self.written = 0
-        self._recorder, self._names, self._tick, self._room = recorder, names, tick, room
+        self._recorder, self._names, self._tick, self._lossless = recorder, names, tick, lossless
         self._ready = (
             _thread.allocate_lock()
         )  # a lock as a signal: releasing it never waits, even in a signal handler
@@ -85,7 +85,7 @@ class Spill:
     def wake(self) -> None:
         """A buffer is full. Called by the core, from any thread."""
         self._full += 1
-        if self._room is not None and self._recorder.stats()["pending"] >= self._room:
+        if self._lossless and self._recorder.filled >= 0.5:
             self.flush()
         elif self._full % _WAKE_EVERY == 0:
             self._signal()

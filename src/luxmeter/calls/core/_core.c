@@ -289,7 +289,8 @@ typedef struct {
     int running, on, paused, sampled_out, manual_steps;
     int inside, signatures, strides, by_totals, ended;
     uint64_t serial, epoch, run;
-    uint32_t max_signatures, max_chunks, chunks;
+    uint32_t max_signatures, max_chunks;
+    uint32_t waiting; /* chunks in `full`: the limit is theirs, each thread may fill one besides */
     uint64_t every, steps;
     Callable *callables;
     size_t callable_count, callable_room;
@@ -436,7 +437,7 @@ static inline Thread *this_thread(Recorder *r)
 
 static Chunk *take_chunk(Recorder *r)
 {
-    if (r->chunks >= r->max_chunks) return NULL;
+    if (r->waiting >= r->max_chunks) return NULL;
     Chunk *chunk = r->spare;
     if (chunk != NULL) {
         r->spare = chunk->next;
@@ -445,13 +446,11 @@ static Chunk *take_chunk(Recorder *r)
         return NULL;
     }
     memset(chunk, 0, offsetof(Chunk, kinds));
-    r->chunks++;
     return chunk;
 }
 
 static void give_chunk(Recorder *r, Chunk *chunk)
 {
-    r->chunks--;
     if (r->spare_count < FREE_CHUNKS) {
         chunk->next = r->spare;
         r->spare = chunk;
@@ -773,6 +772,7 @@ static inline int emit(Recorder *r, Thread *t, const Frame *f, int64_t duration,
         *r->full_tail = chunk;
         r->full_tail = &chunk->next;
         r->pending += chunk->used;
+        r->waiting++;
         if (r->on_chunk != NULL) return call_hook(r, t, r->on_chunk, NULL, 0, NULL);
     }
     return 0;
@@ -2184,7 +2184,7 @@ static void free_full(Recorder *r)
         r->full = next;
     }
     r->full_tail = &r->full;
-    r->pending = 0;
+    r->pending = r->waiting = 0;
 }
 
 static void free_totals(Recorder *r)
@@ -2423,6 +2423,7 @@ static PyObject *recorder_take(PyObject *self, PyObject *args, PyObject *kwargs)
         if (append_chunk(list, chunk) < 0) goto failed;
         r->full = chunk->next;
         r->pending -= chunk->used;
+        r->waiting--;
         if (r->full == NULL) r->full_tail = &r->full;
         give_chunk(r, chunk);
     }
@@ -2548,7 +2549,6 @@ static PyObject *recorder_after_fork(PyObject *self, PyObject *unused)
     r->thread_count = 0;
     free_full(r);
     free_totals(r);
-    r->chunks = 0;
     for (size_t i = 0; i < r->callable_count; i++) {
         Callable *c = &r->callables[i];
         c->n = c->raised = 0;
@@ -2564,6 +2564,11 @@ static PyObject *recorder_recording(PyObject *self, void *unused) { return PyBoo
 
 static PyObject *recorder_direct(PyObject *self, void *unused) { return PyBool_FromLong(((Recorder *)self)->direct); }
 
+static PyObject *recorder_filled(PyObject *self, void *unused)
+{
+    return PyFloat_FromDouble((double)((Recorder *)self)->waiting / ((Recorder *)self)->max_chunks);
+}
+
 static PyObject *recorder_hook_error(PyObject *self, void *unused)
 {
     PyObject *said = ((Recorder *)self)->hook_error;
@@ -2571,6 +2576,7 @@ static PyObject *recorder_hook_error(PyObject *self, void *unused)
 }
 
 static PyGetSetDef recorder_getset[] = {{"recording", recorder_recording, NULL, NULL, NULL},
+                                        {"filled", recorder_filled, NULL, NULL, NULL},
                                         {"hook_error", recorder_hook_error, NULL, NULL, NULL},
                                         {"direct", recorder_direct, NULL, NULL, NULL},
                                         {NULL}};

@@ -122,6 +122,7 @@ class Recorder:
         `exchange` is the capsule `dlpack_exchange_api` of `tensor_type`; `completed` says that without `sync` a call's end is completion (CPU)."""
 
     recording: bool  # read only
+    filled: float  # the share of max_pending that full chunks take which wait to be taken; read only
     hook_error: str  # what the first of the hook_errors says; read only
     direct: bool  # read only: usual tensors are read where the table was seen to point to, without asking it
 

@@ -168,6 +168,10 @@ class Recorder:
         return self._on
 
     @property
+    def filled(self) -> float:
+        return self._buffers.filled()
+
+    @property
     def hook_error(self) -> str:
         return self._buffers.hook_error
 

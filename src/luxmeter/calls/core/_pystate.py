@@ -220,7 +220,6 @@ class Buffers:
         self._lock = threading.RLock()  # a signal handler may record while its thread hands a chunk over
         self.threads: list[Thread_] = []
         self._full: list[bytes] = []
-        self._chunks = 0
         self._totals: dict[tuple[int, int, int, int, int, int], list[Any]] = {}
         names = (
             "events",
@@ -254,12 +253,11 @@ class Buffers:
             return False
         chunk = thread.chunk
         if chunk is None:
-            if self._chunks >= self._max_chunks:
+            if len(self._full) >= self._max_chunks:  # of these is the limit; each thread may fill one besides
                 self.counts["lost"] += not flags & OWN
                 return False
             chunk = thread.chunk = bytearray(_CHUNK_EVENTS * EVENT_SIZE)
             thread.used = thread.taken = 0
-            self._chunks += 1
         if thread.used >= len(chunk):  # in a signal handler, while this chunk is being handed over
             self.counts["lost"] += not flags & OWN
             return False
@@ -297,7 +295,6 @@ class Buffers:
         """Everything kept, or the full chunks only."""
         with self._lock:
             taken, self._full = self._full, []
-            self._chunks -= len(taken)
             for thread in self.threads if partial else ():
                 chunk, used = thread.chunk, thread.used
                 if chunk is not None and used > thread.taken:
@@ -326,6 +323,10 @@ class Buffers:
             "passed": sum(thread.passed for thread in self.threads),
             "pending": self.pending(),
         }
+
+    def filled(self) -> float:
+        """Which share of the room for chunks that wait is taken."""
+        return len(self._full) / self._max_chunks
 
     def pending(self) -> int:
         """Events not taken yet."""

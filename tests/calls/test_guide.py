@@ -97,7 +97,7 @@ def test_every_option_exists_and_works(tmp_path: Path) -> None:
         "lines_in": "['json']",
         "max_signatures": "16",
         "max_pending": "100_000",
-        "device": "None",
+        "waits_for": "None",
         "framework": "'torch'",
     }
     for number, code in enumerate(told):

@@ -35,7 +35,7 @@ def amount(count: float) -> str:
 
 def counted(many: int, what: str) -> str:
     """`1 run`, `2 runs`, `12,000 runs`, `no runs`."""
-    return f"{many or 'no'} {what}s" if many != 1 and many < 10_000 else f"{many:,} {what}{'s' * (many != 1)}"
+    return f"{many or 'no':{',' if many else ''}} {what}{'s' * (many != 1)}"
 
 
 def size(size_bytes: float) -> str:

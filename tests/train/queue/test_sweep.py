@@ -16,7 +16,6 @@ from luxmeter.errors import LuxmeterError, UsageError
 from luxmeter.store import Lab
 from luxmeter.train import Queue, Sweep, SweepOptions, Worker
 from luxmeter.train.queue.engines.engine import End, Start
-from luxmeter.train.queue.engines.local import counted
 from luxmeter.train.queue.options import JobOptions
 from luxmeter.train.queue.space import read_grid, read_space, told_by
 from luxmeter.view.text.jobs import best_line
@@ -249,8 +248,7 @@ def test_trials_that_can_never_start_here_are_told(command: Command, tmp_path: P
     said = command("sweep", "project/script.py", "--grid", "lr=1,2", "--cpus", "10000")
     lines = said.err.splitlines()
     assert said.code == 1 and len(lines) == 2, said
-    assert lines[1].startswith("job 2 needs 10000 CPUs, this machine has ")
-    assert (counted(1, "GPUs"), counted(2, "GPUs")) == ("1 GPU", "2 GPUs")
+    assert lines[1].startswith("job 2 needs 10,000 CPUs, this machine has ")
     assert "2 jobs of sweep-1 wait: luxmeter queue work --group sweep-1" in said.out
 
 

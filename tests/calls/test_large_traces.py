@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -198,3 +200,17 @@ def test_what_grows_meanwhile_is_read_as_far_as_it_was(
     assert load_trace(tmp_path / "trace").table()["torch.ones"].n == 200
     early._made.clear()
     assert early.table().rows == table
+
+
+def test_a_table_is_made_without_pandas(tmp_path: Path) -> None:
+    """Which takes longer to import than a million calls to be read."""
+    with lux.trace(framework=None, keep=tmp_path / "trace") as t:
+        t.wrap(len, name="work")("")
+    code = f"""
+import sys, luxmeter as lux
+found = lux.load_trace({str(tmp_path / "trace")!r})
+print(found.table(), found.tree())
+raise SystemExit("pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "work" in done.stdout, done.stderr

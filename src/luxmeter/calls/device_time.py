@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from luxmeter.calls.records import numbers_of
 from luxmeter.errors import StoreError
 from luxmeter.store import SegmentWriter, compact, read_segments, tell_loss
 
@@ -329,8 +330,11 @@ class DeviceRows:
                 continue
             if table is not None and table.schema.names == SCHEMA.names:
                 parts.append(table.cast(SCHEMA))
-        table = pa.concat_tables(parts) if parts else SCHEMA.empty_table()
-        self._rows = {name: table.column(name).to_numpy() for name in SCHEMA.names}
+        batches = pa.concat_tables(parts).combine_chunks().to_batches() if parts else []
+        self._rows = {
+            name: numbers_of(batches[0].column(name)) if batches else np.empty(0, np.int64)
+            for name in SCHEMA.names
+        }
         order = np.lexsort([self._rows["start_ns"], self._rows["thread"]])
         self._rows = {name: column[order] for name, column in self._rows.items()}
         self._rows["device_start_ns"] = self._rows["begin_ns"] + self._behind()

@@ -40,6 +40,7 @@ _MANY_ROWS = 1 << 16  # a turn that took more is one of a program that calls fas
 _MAX_WAITING_BYTES = 1 << 24
 # Buffers of 2,048 events: to wake for each would make the program yield too often.
 _WAKE_EVERY = 16
+_yield = time.sleep  # whatever the program puts in its place
 
 
 class Spill:
@@ -85,8 +86,14 @@ class Spill:
     def wake(self) -> None:
         """A buffer is full. Called by the core, from any thread."""
         self._full += 1
-        if self._lossless and self._recorder.filled >= 0.5:
+        half_full = self._recorder.filled >= 0.5
+        if half_full and self._lossless:
             self.flush()
+        elif half_full:
+            self._signal()
+            _yield(
+                0
+            )  # a program that never pauses gives up the interpreter after 5 ms only, each time the writer wants it back
         elif self._full % _WAKE_EVERY == 0:
             self._signal()
 

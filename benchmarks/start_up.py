@@ -39,7 +39,9 @@ def make_lab(folder: Path, count: int) -> None:
 
     for number in range(count):
         params = {"lr": 10 ** -(1 + number % 3), "seed": number, "optim": {"name": "adam"}}
-        with lux.Experiment(f"mnist-{number % 7}", params=params, lab=folder, quiet=True, code=False) as run:
+        with lux.Experiment(
+            f"mnist-{number % 7}", params=params, lab=folder, quiet=True, code=number == count - 1
+        ) as run:
             for step in range(20):
                 run.log({"loss": 2.0 / (step + 1), "acc": step / 20}, step=step)
     lux.runs(lab=folder)

@@ -356,3 +356,12 @@ def test_whose_code_it_is() -> None:
     assert of(HERE) and of("<string>") and of("<stdin>") and of("/tmp/ipykernel_1/2.py") and of("script.py")
     assert not of(torch.nn.__file__) and not of(np.__file__) and not of(os.__file__) and not of(lux.__file__)
     assert not of("<frozen runpy>") and not of("<eval_with_key>.3")
+
+
+def test_calls_in_a_section_on_their_own_line_keep_their_time(core_name: str) -> None:
+    x = torch.ones(2)
+    text = 'with t.section("forward"): torch.sin(x)'
+    with lux.trace() as t:
+        exec(text, {"t": t, "torch": torch, "x": x})
+    (row,) = [row for row in t.table("line") if row.n]
+    assert row.n == 1 and row.total_ns == t.table()["torch.sin"].total_ns > 0

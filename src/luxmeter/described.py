@@ -14,7 +14,6 @@ import json
 import math
 import re
 import secrets
-import sys
 import types
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 
 from luxmeter.identity import DIGEST_BYTES, Unknown, digest_of, name_of
 from luxmeter.literal import show
+from luxmeter.loaded import loaded
 
 TYPE = "$type"  # the name that the type has among the fields
 _ESCAPED = re.compile(r"\$+type")
@@ -161,7 +161,7 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
         return float(value)
     if isinstance(value, str):
         return str(value)
-    numpy = sys.modules.get("numpy")
+    numpy = loaded("numpy")
     if numpy is not None and isinstance(value, numpy.number | numpy.bool_):
         item = value.item()
         return item if isinstance(item, bool | int | float) else leaf(value)
@@ -216,7 +216,7 @@ def _type_name(kind: type) -> str:
 
 def _text(value: Any, digest: str) -> str:
     """A text for people; with the beginning of the digest where it leaves something out."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    torch, numpy = loaded("torch"), loaded("numpy")
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, enum.Enum):

@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from luxmeter.loaded import loaded
+
 # Shown first wherever versions are shown; the rest of what is installed comes behind.
 MAIN_PACKAGES = ("luxmeter", "torch", "mindspore", "numpy", "pyarrow", "duckdb", "sqlalchemy", "onnxruntime")
 _MEASURED_PACKAGES = (
@@ -134,7 +136,7 @@ def collect() -> dict[str, Any]:
 
 def brief() -> dict[str, Any]:
     """What a measurement's numbers hang on, known at once: for a record made at the beginning of something that is timed."""
-    torch = sys.modules.get("torch")  # asked for nothing that imports
+    torch = loaded("torch")  # asked for nothing that imports
     threads = getattr(torch, "get_num_threads", None)
     return {
         "machine": {"processor": _processor(), "threads": os.cpu_count(), "python": sys.version.split()[0]},

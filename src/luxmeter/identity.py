@@ -22,6 +22,7 @@ from pathlib import PurePath
 from typing import Any
 
 from luxmeter.errors import UsageError
+from luxmeter.loaded import loaded
 
 DIGEST_BYTES = 16
 _LARGEST_BYTES = 1 << 28  # of one array: to read more would hold a program up
@@ -152,7 +153,7 @@ class _Encoder:
             return _part(b"V", repr(value).encode())
         if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
             return _part(b"W", f"{type(value).__name__} {value}".encode())
-        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+        numpy, torch = loaded("numpy"), loaded("torch")
         if numpy is not None:
             if isinstance(value, numpy.generic) and value.dtype.kind in "biufc" and value.itemsize <= 8:
                 return self.encode(value.item(), above)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from luxmeter.loaded import loaded
 
 # Launcher -> (rank, world size, local rank). The first launcher whose rank and size are both set is believed;
 # torchrun stands first because it is also used inside Slurm jobs, where Slurm's own numbers describe the nodes.
@@ -33,7 +34,7 @@ def own_rank(environ: Mapping[str, str] | None = None) -> Rank:
     """Where this process stands. An initialised torch.distributed knows best, then the launcher's variables."""
     env = os.environ if environ is None else environ
     found = _from_launcher(env)
-    torch = sys.modules.get("torch") if environ is None else None
+    torch = loaded("torch") if environ is None else None
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         rank = distributed.get_rank()

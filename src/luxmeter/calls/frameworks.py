@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from luxmeter.calls.targets import Unseen
 from luxmeter.errors import LuxmeterError, MissingExtraError, TraceError, UsageError, suggestion, warn_once
+from luxmeter.loaded import loaded
 from luxmeter.supported import check_torch, numbers_of, version_of
 from luxmeter.torch_extra import has_torch, needs_torch, require_torch
 
@@ -27,7 +28,7 @@ def chosen(asked: str) -> tuple[str, ...]:
     """The frameworks to patch now: "auto", a name, or two with a plus between them."""
     if asked == AUTO:
         found = ("torch",) if has_torch() else ()
-        if is_loaded("mindspore") and _is_usable():
+        if loaded("mindspore") is not None and _is_usable():
             return (*found, "mindspore")
         if not found and not has_mindspore():
             raise needs_torch("A trace of anything but MindSpore")
@@ -51,13 +52,7 @@ def has_mindspore() -> bool:
 
 def awaited(asked: str) -> tuple[str, ...]:
     """Those to patch as soon as the program has imported them."""
-    return ("mindspore",) if asked == AUTO and not is_loaded("mindspore") else ()
-
-
-def is_loaded(name: str) -> bool:
-    """Whether the program has imported it, completely."""
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return name in sys.modules and not getattr(spec, "_initializing", False)
+    return ("mindspore",) if asked == AUTO and loaded("mindspore") is None else ()
 
 
 def make(name: str, also: Sequence[str] = ()) -> Framework:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from luxmeter.loaded import loaded
 from luxmeter.model.counter import SMALL
 from luxmeter.model.leaves import Leaves
 from luxmeter.model.watch import Watch, distinct_modules, every_module
@@ -111,7 +112,7 @@ def process_as_it_was(*, eager: bool = True) -> Iterator[None]:
             stack.callback(lambda: torch.cuda.set_rng_state_all(cuda))
         python = random.getstate()
         stack.callback(lambda: random.setstate(python))
-        if (numpy := sys.modules.get("numpy")) is not None:
+        if (numpy := loaded("numpy")) is not None:
             numpy_state = numpy.random.get_state()
             stack.callback(lambda: numpy.random.set_state(numpy_state))
         if eager and "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):

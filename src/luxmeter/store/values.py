@@ -9,7 +9,6 @@ import json
 import math
 import re
 import struct
-import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from luxmeter.errors import UsageError
 from luxmeter.files import to_json
 from luxmeter.late import late
+from luxmeter.loaded import loaded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,7 +126,7 @@ def number_of(value: Any) -> Any:
         return _float(value)
     if isinstance(value, np.ndarray):
         return _float(value.reshape(())[()]) if value.size == 1 and value.dtype.kind in "biuf" else None
-    torch = sys.modules.get("torch")  # a value can only be a tensor if somebody imported it
+    torch = loaded("torch")  # a value can only be a tensor if somebody imported it
     if torch is not None and isinstance(value, torch.Tensor):
         # The methods underneath: a trace shows the user's calls, not these.
         tensor = getattr(torch._C, "TensorBase", torch.Tensor)

@@ -6,11 +6,11 @@ import contextlib
 import functools
 import importlib
 import os
-import sys
 from typing import Any
 
 import psutil
 
+from luxmeter.loaded import loaded
 from luxmeter.store import records
 
 
@@ -81,7 +81,7 @@ def _nvml_sample(nvml: Any) -> dict[str, float]:
 
 def _torch_sample() -> dict[str, float]:
     """What torch itself holds, if the program uses an accelerator: we are never the first to wake a device."""
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     accelerator = getattr(torch, "accelerator", None)
     if torch is None or accelerator is None:
         return {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numbers
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from luxmeter.loaded import loaded
 
 DIGITS = 4
 _SMALL = 1e-3  # below this, four places would show nothing of a learning rate
@@ -76,7 +77,7 @@ def as_number(value: Any) -> Any:
         return value
     if isinstance(value, numbers.Real):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    torch, numpy = loaded("torch"), loaded("numpy")
     try:
         if torch is not None and isinstance(value, torch.Tensor):
             number = value.detach().item() if value.numel() == 1 else None

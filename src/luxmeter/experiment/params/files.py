@@ -20,7 +20,6 @@ import functools
 import json
 import math
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -33,6 +32,7 @@ from luxmeter.errors import UsageError
 from luxmeter.experiment.params.schedules import SCHEDULES
 from luxmeter.files import write_file
 from luxmeter.literal import parse, show
+from luxmeter.loaded import loaded
 
 _SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 OWN_TYPES: dict[str, type] = {
@@ -153,7 +153,7 @@ def plain(
         return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
     if isinstance(value, PurePath):
         return str(value)
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    numpy, torch = loaded("numpy"), loaded("torch")
     if numpy is not None and isinstance(value, numpy.generic):
         return value.item()
     if torch is not None and isinstance(value, torch.device | torch.dtype):

@@ -18,6 +18,7 @@ from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, warn_once
 from luxmeter.experiment.seed import start_state
 from luxmeter.files import read_json
+from luxmeter.loaded import loaded
 from luxmeter.store import Run, records
 
 VARIABLE = "LUXMETER_HANDOVER"  # the file, for the program
@@ -145,7 +146,7 @@ def random_at_start() -> dict[str, Any]:
 def _go_back(folder: Path) -> None:
     global _random_from
     record = read_json(folder / records.FILES_FOLDER / records.RANDOM)
-    if record is None or any(name in record and name not in sys.modules for name in ("torch", "numpy")):
+    if record is None or any(name in record and loaded(name) is None for name in ("torch", "numpy")):
         return  # written down when a framework was loaded that is not yet: then this will be called again
     _random_from = None
     try:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from luxmeter.experiment.seed.rng_state import get_rng_state, numpy_plain, numpy_state, set_rng_state
+from luxmeter.loaded import loaded
 
 FORMAT = 1  # 1: python, numpy, torch and accelerators, each only if the program had loaded it; tensors as hex
 
@@ -16,7 +17,7 @@ _UNSEEDED = 67280421310721  # c10's default_rng_seed_val: what every fresh torch
 
 def take() -> dict[str, Any]:
     """The state of every generator that is loaded now."""
-    if "torch" in sys.modules:
+    if loaded("torch") is not None:
         state = get_rng_state()
         return {
             "format": FORMAT,
@@ -33,8 +34,8 @@ def take() -> dict[str, Any]:
         "format": FORMAT,
         "python": {"version": version, "internal": list(internal), "gauss_next": gauss_next},
     }
-    if "numpy" in sys.modules:
-        record["numpy"] = numpy_plain(sys.modules["numpy"].random.get_state(legacy=False))
+    if (numpy := loaded("numpy")) is not None:
+        record["numpy"] = numpy_plain(numpy.random.get_state(legacy=False))
     return record
 
 
@@ -62,7 +63,7 @@ def restore(record: Mapping[str, Any]) -> None:
 
 def torch_seed() -> int | None:
     """The number that torch was seeded with; None if it is not loaded, or nobody seeded it."""
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     seed = None if torch is None else getattr(torch, "initial_seed", lambda: _UNSEEDED)()
     return None if seed in (None, _UNSEEDED) else int(seed)
 

@@ -12,6 +12,8 @@ from pathlib import Path, PurePath
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+from luxmeter.loaded import loaded
+
 _WIDTH = 100
 _NAMED = (type, FunctionType, BuiltinFunctionType)
 Finder = Callable[[Any], str | None]  # of a class or function: the module to import it from
@@ -123,7 +125,7 @@ class _Writer:
             return f"{self._named(type(value), key)}.{value.name}"
         if isinstance(value, PurePath):
             return f"{self._named(Path, key)}({_quoted(str(value))})"
-        torch: Any = sys.modules.get("torch")
+        torch: Any = loaded("torch")
         if torch is not None and isinstance(value, torch.dtype):
             self.imports["torch"] = "import torch"
             return str(value)

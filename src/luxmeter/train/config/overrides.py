@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -17,6 +16,7 @@ from typing import Any
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.experiment import Declared
 from luxmeter.literal import items, parse
+from luxmeter.loaded import loaded
 
 _FORM = re.compile(r"(?P<new>\+?)(?P<key>[A-Za-z_]\w*(?:\.[^.=\s]+)*)=(?P<text>.*)", re.DOTALL)
 _FLAGS = {
@@ -225,7 +225,7 @@ def _member(text: str, kind: type[enum.Enum]) -> enum.Enum:
 
 
 def _of_torch(text: str, old: Any) -> Any:
-    torch: Any = sys.modules.get("torch")
+    torch: Any = loaded("torch")
     if torch is not None and isinstance(old, torch.dtype):
         found = getattr(torch, text.removeprefix("torch."), None)
         if isinstance(found, torch.dtype):

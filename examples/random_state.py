@@ -23,7 +23,7 @@ then = draw()
 lux.random.set_state(state)
 assert draw() == then
 
-# A mark keeps the state at its first call and goes back to it at every later one; with a folder also in later runs.
+# After a mark the numbers are the same, each time and in later runs: here those after the state that it found at first.
 folder = tempfile.TemporaryDirectory()
 manager = lux.RndManager(folder.name)
 manager.mark("before the split")

@@ -46,12 +46,29 @@ def test_a_name_with_an_underscore_is_the_name() -> None:
 
 def test_a_missing_name_gets_a_suggestion() -> None:
     m = Meter({"loss": 1.0})
-    with pytest.raises(AttributeError, match=r"Did you mean 'loss'\?"):
-        _ = m.los
+    for use in (str, float, int, bool, len, list, abs, sorted, "{:.2f}".format, lambda los: los > 3, lambda los: los == 3, lambda los: los.item(), lambda los: los[0]):  # fmt: skip
+        with pytest.raises(AttributeError, match=r"Did you mean 'loss'\?"):
+            use(m.los)
+    with pytest.raises(MissingNameError, match=r"Did you mean 'loss'\?"):
+        _ = m["los"]
     with pytest.raises(MissingNameError):
         del m.los
-    assert not hasattr(m, "los")
+    assert repr(m.los) == "<The meter has no value 'los'.>"
+    assert "los" not in m and m.get("los") is None
     assert list(m) == ["loss"]
+
+
+def test_a_sum_begins_with_its_first_value() -> None:
+    m = Meter()
+    for i in range(1, 4):
+        m.sum = m.sum + i
+        m.left -= i
+        m.product = m.product * i
+        m.tensor += torch.full((2,), float(i))
+        m.front = i + m.front
+    assert (m.sum, m.left, m.product, m.tensor.tolist(), m.front) == (6, -6, 6, [6.0, 6.0], 6)
+    m.half = m.half / 2
+    assert m.half == 0.5
 
 
 def test_names_of_methods_are_items_only() -> None:

@@ -7,6 +7,7 @@ import gc
 import math
 import pickle
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,7 +181,7 @@ def test_no_graph_and_no_big_tensor_is_held() -> None:
     del big, weights
     gc.collect()
     assert [ref() for ref in alive] == [None] * 5
-    assert not am.big.requires_grad
+    assert not am.big.last.requires_grad and not am.big.mean.requires_grad
     assert am.loss.mean == 6.0
 
 
@@ -242,7 +243,9 @@ ANY_VALUE = st.one_of(
     st.sampled_from(["x", "y"]),
     st.floats(-100, 100).map(lambda v: torch.tensor(v, dtype=torch.float64)),
     st.integers(-5, 5).map(lambda v: torch.tensor([v])),
-    st.just(torch.ones(2)),
+    st.floats(-100, 100).map(lambda v: torch.tensor([v, 1.0])),
+    st.floats(-100, 100).map(lambda v: np.array([v, 1.0])),
+    st.just(torch.ones(3)),
     st.floats(-100, 100).map(np.float64),
 )
 UPDATES = st.lists(
@@ -263,6 +266,7 @@ def test_any_updates_give_what_a_plain_loop_gives(
 ) -> None:
     am = AvgMeter()
     seen: dict[str, list[tuple[float, float]]] = {}
+    vectors: dict[str, list[tuple[Any, float]]] = {}
     last: dict[str, object] = {}
     for values, weight, times, look in updates:
         for _ in range(times):
@@ -271,6 +275,8 @@ def test_any_updates_give_what_a_plain_loop_gives(
                 last[name] = value
                 if isinstance(value, float) or (isinstance(value, torch.Tensor) and value.numel() == 1):
                     seen.setdefault(name, []).append((float(value), weight))
+                elif isinstance(value, torch.Tensor | np.ndarray):
+                    vectors.setdefault(name, []).append((value, weight))
         if look:
             str(am)
     assert set(am) == set(last)
@@ -282,10 +288,112 @@ def test_any_updates_give_what_a_plain_loop_gives(
             assert average.weight == pytest.approx(sum(w for _, w in pairs))
             assert (average.min, average.max) == (min(pairs)[0], max(pairs)[0])
             assert average.last == pairs[-1][0]
-        elif isinstance(value, torch.Tensor):
-            assert torch.equal(am[name], value)
+        elif isinstance(value, torch.Tensor | np.ndarray):
+            values_, weights = zip(*vectors[name], strict=True)
+            if len({(type(one), one.shape) for one in values_}) > 1:
+                assert np.array_equal(am[name], value)
+                continue
+            average = am[name]
+            assert type(average.mean) is type(value) and (average.count, average.weight) == (
+                len(values_),
+                sum(weights),
+            )
+            rows = np.stack(values_).astype(float)
+            assert np.asarray(average.mean) == pytest.approx(np.average(rows, 0, weights), rel=1e-5, abs=1e-5)
+            assert np.asarray(average.min).tolist() == rows.min(0).tolist()
+            assert np.asarray(average.max).tolist() == rows.max(0).tolist()
         else:
             assert am[name] == value
+
+
+@pytest.mark.parametrize("make", [torch.tensor, lambda rows: np.array(rows, np.float32)])
+def test_vectors_are_averaged_element_by_element(make: Any) -> None:
+    am = AvgMeter(window=2, decay=0.5)
+    rows, weights = [[[1.0, 8.0]], [[math.nan, 2.0]], [[3.0, 5.0]]], [1, 2, 1]
+    buffer = make(rows[0])
+    for row, weight in zip(rows, weights, strict=True):
+        buffer[:] = make(row)  # the program's own buffer, filled anew each time
+        am.update(
+            {"v": buffer.clone() if isinstance(buffer, torch.Tensor) else buffer.copy(), "x": 1.0}, weight
+        )
+    v = am.v
+    assert type(v.mean) is type(buffer) and v.mean.dtype == buffer.dtype and v.mean.shape == (1, 2)
+    assert (v.count, v.weight) == (3, 4.0)
+    assert math.isnan(v.mean[0, 0]) and v.mean[0, 1] == (8 + 2 * 2 + 5) / 4 == v.avg[0, 1]
+    assert v.windowed[0, 1] == 3.0
+    assert v.ema[0, 1] == pytest.approx((0.125 * 8 + 0.25 * 2 * 2 + 0.5 * 5) / (0.125 + 0.5 + 0.5))
+    assert (v.min.tolist(), v.max.tolist(), v.last.tolist()) == ([[1.0, 2.0]], [[3.0, 8.0]], [[3.0, 5.0]])
+    assert am.to_dict()["v"].tolist()[0][1] == 4.25 and am.scalars() == {"x": 1.0}
+    assert str(am).startswith("@v=" + str(v.last)) and am.last().v.tolist() == [[3.0, 5.0]]
+    before = v.mean.tolist()[0][1]
+    am.update({"v": make([[0.0, 0.0]])})
+    assert v.mean.tolist()[0][1] == before and am.v.count == 4, "what was read once changes no more"
+
+
+def test_a_buffer_may_be_filled_anew() -> None:
+    am, tensor, array = AvgMeter(), torch.zeros(2), np.zeros(2)
+    for i in range(3):
+        tensor.fill_(i)
+        array.fill(i)
+        am.update({"t": tensor, "a": array})
+    assert (am.t.mean.tolist(), am.a.mean.tolist()) == ([1.0, 1.0], [1.0, 1.0])
+
+
+def test_which_vectors_keep_their_last() -> None:
+    am = AvgMeter()
+    am.average("wanted")
+    large = torch.zeros(65_537)
+    for i in range(1, 4):
+        am.update({
+            "ints": torch.tensor([i, i]), "wanted": torch.tensor([i, i]), "large": large, "bools": np.array([True, False]),
+            "shape": torch.full((i + 1,), 1.0), "kind": np.ones(2) if i == 3 else torch.ones(2),
+            "sparse": torch.eye(2).to_sparse(), "complex": torch.ones(2, dtype=torch.complex64),
+        })  # fmt: skip
+    assert am.ints.tolist() == [3, 3] and am.wanted.mean.tolist() == [2.0, 2.0]
+    assert am.large.shape == large.shape and am.bools.tolist() == [True, False]
+    assert (
+        am.shape.shape == (4,)
+        and am.kind.tolist() == [1.0, 1.0]
+        and am.sparse.is_sparse
+        and am.complex.is_complex()
+    )
+    am.shape = torch.ones(4)
+    assert isinstance(am.shape, torch.Tensor), "once unfit, it stays so until reset()"
+    am.reset()
+    am.shape = torch.ones(3)
+    assert am.shape.count == 1
+    am.shape = "a word"
+    assert am.shape == "a word"
+
+
+def test_vectors_in_and_out_of_inference_mode_and_vmap() -> None:
+    am = AvgMeter()
+    for mode in (torch.inference_mode, torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode():
+            am.update({"v": torch.ones(2) * 2})
+    assert am.v.mean.tolist() == [2.0, 2.0] and not am.v.mean.requires_grad
+    inside = AvgMeter()
+    torch.vmap(lambda row: inside.update({"v": row}) or row)(torch.ones(3, 2))
+    assert str(AvgMeter()) == ""
+
+
+def test_vectors_are_kept_and_merged() -> None:
+    am, other = AvgMeter(window=3), AvgMeter(window=3)
+    for i in range(4):
+        am.update({"t": torch.tensor([i, 1.0]), "a": np.array([i, 2.0]), "odd": torch.ones(i + 2)})
+        other.update({"t": torch.tensor([10.0, i]), "a": np.array([1.0, i]), "odd": torch.ones(2)}, 3)
+    fresh = AvgMeter()
+    fresh.load_state_dict(am.state_dict())
+    for meter in (am, fresh):
+        meter.update({"t": torch.tensor([5.0, 5.0]), "a": np.array([5.0, 5.0]), "odd": torch.ones(2)})
+    for twin in (fresh, copy.deepcopy(am), pickle.loads(pickle.dumps(am)), am.merge(), am.merge_ranks()):
+        assert twin.t.mean.tolist() == am.t.mean.tolist() == [2.2000000476837158, 1.7999999523162842]
+        assert twin.a.windowed.tolist() == am.a.windowed.tolist() == pytest.approx([10 / 3, 3.0])
+        assert (twin.a.ema.tolist(), twin.t.count, twin.odd.tolist()) == (am.a.ema.tolist(), 5, [1.0, 1.0])
+    both = am.merge(other)
+    assert both.t.weight == 17 and both.t.mean.tolist() == pytest.approx([(11 + 120) / 17, (9 + 18) / 17])
+    assert both.a.min.tolist() == [0.0, 0.0] and both.a.last.tolist() == [1.0, 3.0]
+    assert am.t.count == 5 and other.t.count == 4 and isinstance(both.odd, torch.Tensor)
 
 
 def test_saved_and_gone_on_from() -> None:

@@ -144,8 +144,9 @@ def test_loaded_is_a_named_pair() -> None:
 def test_what_is_absent_is_named() -> None:
     saver = lux.Saver("s")
     for load in (saver.load_latest_checkpoint, saver.load_latest_keypoint, saver.load_latest_model):
-        with pytest.raises(CheckpointError, match="checkpoint-absent"):
-            load()
+        assert load() == (None, {})
+    with pytest.raises(CheckpointError, match="checkpoint-absent"):
+        saver.load_best_checkpoint("loss")
     saver.save_keypoint(3, {})
     with pytest.raises(CheckpointError, match=r"no keypoint of step 4.*There are: 3"):
         saver.load_keypoint(4)

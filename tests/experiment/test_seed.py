@@ -92,8 +92,8 @@ def test_wrong_states_are_refused() -> None:
         lux.random.set_state({**state, "torch": torch.zeros(3, dtype=torch.uint8)})
 
 
-def test_marks_keep_first_and_restore_later() -> None:
-    manager = lux.RndManager()
+def test_marks_keep_first_and_restore_later(tmp_path: Path) -> None:
+    manager = lux.RndManager(tmp_path)
     assert manager.mark("a") is False
     first = draw()
     assert manager.mark("b") is False
@@ -108,6 +108,26 @@ def test_marks_keep_first_and_restore_later() -> None:
     with pytest.raises(MissingNameError, match=r"Did you mean 'weights'.*mark-unknown"):
         manager.mark("weights")
         manager.forget("wieghts")
+
+
+def test_a_mark_without_a_folder_draws_the_same_in_every_process() -> None:
+    code = (
+        "import random, numpy, torch, luxmeter as lux\n"
+        "lux.random.fix_seed(int(input()))\n"
+        "m = lux.RndManager()\n"
+        "for name in ('split', 'weights', 'split'):\n"
+        "    print(m.mark(name), random.random(), numpy.random.rand(), torch.rand(1).item(), torch.randn(3).sum().item())\n"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code], input=seed, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1]
+    split, weights, again = said[0].splitlines()
+    assert (split.split()[0], again.split()[0]) == ("False", "True")
+    assert split.split()[1:] == again.split()[1:] != weights.split()[1:]
 
 
 def test_marks_in_a_folder_hold_in_another_process(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ _LOOKS_EVERY_S = 0.02
 
 
 class Loaded(NamedTuple):
-    """What was saved, and the info beside it."""
+    """What was saved, and the info beside it. Where nothing was saved yet, the latest is None."""
 
     checkpoint: Any
     info: dict[str, Any]
@@ -204,16 +204,16 @@ class Saver:
         return self._load_step("model", step, device)
 
     def load_latest_checkpoint(self, *, device: str | torch.device = "cpu") -> Loaded:
-        """The checkpoint saved last; when it is damaged, the one before it, with a warning that says so."""
-        return self._load_first(self._listed("checkpoint")[::-1], "checkpoint", device)[1]
+        """The checkpoint saved last; when it is damaged, the one before it, with a warning; `Loaded(None, {})` before the first."""
+        return self._load_latest("checkpoint", device)
 
     def load_latest_keypoint(self, *, device: str | torch.device = "cpu") -> Loaded:
-        """The keypoint saved last, or the last sound one."""
-        return self._load_first(self._listed("keypoint")[::-1], "keypoint", device)[1]
+        """The keypoint saved last, or the last sound one; `Loaded(None, {})` before the first."""
+        return self._load_latest("keypoint", device)
 
     def load_latest_model(self, *, device: str | torch.device = "cpu") -> Loaded:
-        """The model saved last, or the last sound one."""
-        return self._load_first(self._listed("model")[::-1], "model", device)[1]
+        """The model saved last, or the last sound one; `Loaded(None, {})` before the first."""
+        return self._load_latest("model", device)
 
     def load_best_checkpoint(
         self, metric: str | None = None, *, mode: str | None = None, device: str | torch.device = "cpu"
@@ -411,6 +411,10 @@ class Saver:
             f"There is no {kind} of step {step} in {self.folder}.",
             f"There are: {known}.",
         )
+
+    def _load_latest(self, kind: Kind, device: str | torch.device) -> Loaded:
+        files = self._listed(kind)[::-1]
+        return self._load_first(files, kind, device)[1] if files else Loaded(None, {})
 
     def _load_first(
         self, files: list[SavedFile], kind: Kind, device: str | torch.device

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from luxmeter.errors import MissingNameError, UsageError, suggestion
-from luxmeter.experiment.meter import averages
+from luxmeter.experiment.meter import averages, vectors
 from luxmeter.experiment.meter import format as meter_format
 from luxmeter.experiment.meter import pending as meter_pending
 from luxmeter.experiment.meter.averages import Average, Spans
 from luxmeter.experiment.meter.format import DIGITS, Format
+from luxmeter.experiment.meter.vectors import VectorAverage, is_vector
 from luxmeter.torch_extra import HAS_TORCH, Tensor, torch
 
 M = TypeVar("M", bound="Meter")
@@ -50,7 +51,10 @@ class Meter:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if name.endswith("_"):
             return name[:-1]
-        return self[name]
+        return self._absent(name) if name not in self else self[name]
+
+    def _absent(self, name: str) -> Any:
+        return NotYet(_missing(self, name))
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -146,11 +150,47 @@ class Meter:
         self.__dict__.update(state)
 
 
+class NotYet:
+    """What `m.count` is before its first value, so that `m.count += 1` can begin: a sum begins with 0, a product with 1.
+
+    Whatever else is done with it raises what `m["count"]` does.
+    """
+
+    def __init__(self, error: MissingNameError) -> None:
+        self.__error = error
+
+    def __add__(self, other: Any) -> Any:
+        return other
+
+    def __sub__(self, other: Any) -> Any:
+        return -other
+
+    def __truediv__(self, other: Any) -> Any:
+        return 1 / other
+
+    __radd__ = __mul__ = __rmul__ = __add__
+
+    def __repr__(self) -> str:
+        return f"<{self.__error.what}>"
+
+    def __refuse(self, *_: Any) -> Any:
+        raise self.__error
+
+    __float__ = __int__ = __index__ = __bool__ = __complex__ = __str__ = __format__ = __len__ = __iter__ = (
+        __call__
+    ) = __refuse
+    __getitem__ = __contains__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __round__ = (
+        __getattr__
+    ) = __refuse
+    __eq__ = __ne__ = __refuse  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
 class AvgMeter(Meter):
     """Averages of what meters say, step after step; prints `last(average)`.
 
-    Floats and tensors of one element are averaged; ints, texts and all else keep their last value. An update
-    costs a few microseconds and never waits for a device: values are read when the averages are.
+    Floats, and tensors and arrays of floats element by element, are averaged; ints, texts and all else keep their last
+    value. An update costs a few microseconds and never waits for a device: values are read when the averages are.
     """
 
     def __init__(self, *, window: int = 20, decay: float = 0.98) -> None:
@@ -162,11 +202,16 @@ class AvgMeter(Meter):
             )
         super().__init__()
         self.__dict__.update(
-            _spans=Spans(window, decay), _averages={}, _averaged=set(), _pending=meter_pending.Pending()
+            _spans=Spans(window, decay),
+            _averages={},
+            _vectors={},
+            _averaged=set(),
+            _pending=meter_pending.Pending(),
         )
 
     _spans: Spans
     _averages: dict[str, Average]
+    _vectors: dict[str, VectorAverage | None]  # None: its values do not fit each other, the last is kept
     _averaged: set[str]
     _pending: meter_pending.Pending
 
@@ -181,6 +226,8 @@ class AvgMeter(Meter):
             self._formats.update(getattr(meter, "_formats", {}))
         pending = self._pending
         if pending.add_planned(given, weight, self._values) or self._planned_anew(given, weight):
+            if pending.plan is not None and pending.plan.vectors:
+                self._add_vectors(pending.plan.vectors, weight)
             if len(pending.flat_weights) >= meter_pending.CHUNK:
                 self._fold()
             return
@@ -190,8 +237,17 @@ class AvgMeter(Meter):
         self._values.update(values)
         self._values.update(kept)
         pending.add_mixed(values, kept, later, weight)
+        self._add_vectors(kept, weight)
         if len(pending.entries) >= meter_pending.CHUNK:
             self._fold()
+
+    def _add_vectors(self, names: Iterable[str], weight: builtins.float) -> None:
+        for name in names:
+            value, known = self._values[name], self._vectors
+            if is_vector(value, ints=name in self._averaged) and known.get(name, value) is not None:
+                known[name] = vectors.added(known.get(name), value, weight, self._spans)
+            elif name in known:
+                known[name] = None
 
     def _planned_anew(self, given: dict[str, Any], weight: float) -> bool:
         """The update did not fit the plan: make another one and take it by that, or say that there is none."""
@@ -223,6 +279,9 @@ class AvgMeter(Meter):
         self._fold()
         return self._values.keys()
 
+    def _absent(self, name: str) -> Any:
+        raise _missing(self, name)
+
     def average(self, name: str) -> None:
         """Average `name` from now on even if its values are ints."""
         self._fold()
@@ -230,18 +289,23 @@ class AvgMeter(Meter):
         self._pending.plan = None
 
     def __getitem__(self, name: str) -> Any:
-        """The `Average` of a name that is averaged (mean, sum, min, max, last, ema, windowed); else the last value."""
+        """The average of a name that is averaged (mean, sum, min, max, last, ema, windowed); else the last value."""
         self._read()
+        average = self._average(name)
+        if average is None:
+            return super().__getitem__(name)
+        return average if isinstance(average, Average) else vectors.as_it_is_now(average)
+
+    def _average(self, name: str) -> Average | VectorAverage | None:
         if name in self._averages:
             return self._averages[name]
-        return super().__getitem__(name)
+        vector = self._vectors.get(name)
+        return None if vector is None or vector.last is not self._values.get(name) else vector
 
     def to_dict(self) -> dict[str, Any]:
         self._read()
-        return {
-            name: self._averages[name].mean if name in self._averages else v
-            for name, v in self._values.items()
-        }
+        found = ((name, value, self._average(name)) for name, value in self._values.items())
+        return {name: value if average is None else average.mean for name, value, average in found}
 
     def last(self) -> Meter:
         """A meter with the last values, printed in the same way."""
@@ -256,12 +320,14 @@ class AvgMeter(Meter):
         """Forget all values; formats stay."""
         self._values.clear()
         self._averages.clear()
+        self._vectors.clear()
         self.__dict__["_pending"] = meter_pending.Pending()
 
     def __delattr__(self, name: str) -> None:
         self._read()
         super().__delattr__(name)
         self._averages.pop(name, None)
+        self._vectors.pop(name, None)
 
     def merge(self, *others: AvgMeter) -> AvgMeter:
         """A new meter that has seen what this one and the others have."""
@@ -273,6 +339,12 @@ class AvgMeter(Meter):
             merged._averaged.update(meter._averaged)
             for name, average in meter._averages.items():
                 merged._averages[name] = averages.merge(merged._averages.get(name, Average()), average)
+            for name, vector in meter._vectors.items():
+                before = merged._vectors.get(name, vector)
+                if before is vector is not None:
+                    merged._vectors[name] = vectors.as_it_is_now(vector)
+                else:
+                    merged._vectors[name] = before and vector and vectors.merge(before, vector)
         return merged
 
     def merge_ranks(self, group: Any = None) -> AvgMeter:
@@ -283,12 +355,21 @@ class AvgMeter(Meter):
         return _gather(self, group)
 
     def state_dict(self) -> dict[str, Any]:
-        """All averages as plain values, for a checkpoint."""
+        """All averages as plain values and tensors, for a checkpoint."""
+        return self._state(lambda tensor: tensor.detach().clone())
+
+    def _state(self, place: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         self._read()
         return {
             "averages": {name: averages.to_record(average) for name, average in self._averages.items()},
+            "vectors": {
+                name: vectors.to_record(vector, place) if vector and self._average(name) is vector else None
+                for name, vector in self._vectors.items()
+            },
             "averaged": sorted(self._averaged),
-            "values": {n: v for n, v in self._values.items() if _is_plain(v)},
+            "values": {
+                n: place(v) if isinstance(v, Tensor) else v for n, v in self._values.items() if _is_plain(v)
+            },
             "order": list(self._values),
             "window": self._spans.window,
             "decay": self._spans.decay,
@@ -299,10 +380,14 @@ class AvgMeter(Meter):
         self.reset()
         found = {name: averages.from_record(record) for name, record in state["averages"].items()}
         self.__dict__.update(_spans=Spans(state["window"], state["decay"]), _averaged=set(state["averaged"]))
+        for name, record in state.get("vectors", {}).items():
+            self._vectors[name] = record and vectors.from_record(record, self._spans)
         for name in state["order"]:
             if name in found:
                 self._averages[name] = found[name]
                 self._values[name] = state["values"].get(name, found[name].last)
+            elif (vector := self._vectors.get(name)) is not None:
+                self._values[name] = vector.last
             elif name in state["values"]:
                 self._values[name] = state["values"][name]
 
@@ -318,7 +403,7 @@ class AvgMeter(Meter):
     def shown(self, name: str, *, recent: bool = False) -> str:
         """The mean of a name as the meter prints it, over all updates or over the last few; of what is not averaged, the last."""
         value = self[name]
-        if isinstance(value, Average):
+        if isinstance(value, Average | VectorAverage):
             value = value.windowed if recent else value.mean
         return meter_format.show(value, self._formats.get(name))
 
@@ -375,11 +460,8 @@ def _gather(meter: AvgMeter, group: Any) -> AvgMeter:
     if not (HAS_TORCH and torch.distributed.is_available() and torch.distributed.is_initialized()):
         return meter.merge()
     dist = torch.distributed
-    state = meter.state_dict()
     states: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(
-        states, {**state, "values": {n: _to_host(v) for n, v in state["values"].items()}}, group
-    )
+    dist.all_gather_object(states, meter._state(lambda tensor: tensor.detach().cpu()), group)
     parts = []
     for part in states:
         one = type(meter)(window=part["window"], decay=part["decay"])
@@ -388,7 +470,3 @@ def _gather(meter: AvgMeter, group: Any) -> AvgMeter:
     merged = parts[0].merge(*parts[1:])
     merged._formats.update(meter._formats)
     return merged
-
-
-def _to_host(value: Any) -> Any:
-    return value.detach().cpu() if isinstance(value, Tensor) else value

@@ -14,6 +14,7 @@ import numpy as np
 
 from luxmeter.errors import UsageError
 from luxmeter.experiment.meter.averages import Average, Spans, fold
+from luxmeter.experiment.meter.vectors import is_vector
 from luxmeter.torch_extra import HAS_TORCH, Tensor, torch
 
 CHUNK = 1024  # updates that wait at most before they are folded
@@ -49,7 +50,7 @@ class Waiting:
 class Plan:
     """How to take an update whose names and types are those of one seen before: each name has its place."""
 
-    __slots__ = ("checked", "columns", "floats", "kinds", "names", "rest", "tensors")
+    __slots__ = ("checked", "columns", "floats", "kinds", "names", "rest", "tensors", "vectors")
 
     def __init__(self, given: dict[str, Any], averaged: set[str]) -> None:
         """Raises TypeError if a value needs a closer look every time."""
@@ -64,6 +65,7 @@ class Plan:
         self.floats = _getter(groups["float"])
         self.tensors = _getter(groups["tensor"])
         self.rest = tuple(groups["rest"])
+        self.vectors = tuple(name for name in self.rest if is_vector(given[name], ints=name in averaged))
 
 
 def _group(name: str, value: Any, averaged: set[str]) -> str:

@@ -25,7 +25,7 @@ _SUFFIX = ".rnd"
 class RndManager:
     """The random state of python, numpy, torch and every accelerator.
 
-    With a folder, marks are kept there as files and hold in later processes too.
+    A mark's numbers are the same in every process: without a folder they follow from its name, in a folder its state is kept as a file.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
@@ -52,11 +52,16 @@ class RndManager:
         set_rng_state(state)
 
     def mark(self, name: str) -> bool:
-        """The first call with a name keeps the state, every later one goes back to it (and returns True)."""
+        """Go to the state of a name, so that what is drawn next is the same after each call; whether it was marked before.
+
+        In a folder the first call ever keeps the present state. Without one the name is the seed.
+        """
         known = self._read(name)
         if known is not None:
             set_rng_state(known)
             return True
+        if self._folder is None:
+            self.fix_seed(self.seed_of("mark", name))
         state = get_rng_state()
         self._marks[name] = state
         if self._folder is not None:
@@ -71,7 +76,7 @@ class RndManager:
         return sorted(names)
 
     def forget(self, name: str) -> None:
-        """Drop a mark, so that the next mark(name) keeps a new state."""
+        """Drop a mark: in a folder the next mark(name) keeps a new state."""
         if self._read(name) is None:
             hint = suggestion(name, self.marks()) or "marks() lists the names there are."
             raise MissingNameError("mark-unknown", f"There is no mark {name!r}.", hint)

@@ -143,3 +143,22 @@ def own_home(nothing_left_behind: None, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(work)
     forget_warnings()
     yield home
+
+
+@pytest.fixture(autouse=True)
+def no_trace_left(nothing_left_behind: None) -> Iterator[None]:
+    """No test leaves a trace running."""
+    yield
+    session = sys.modules.get("luxmeter.calls.session")
+    left = session.active() if session is not None else None
+    if left is not None:
+        left.stop()
+    assert left is None, "a trace was left running"
+
+
+@pytest.fixture(params=["c", "python"])
+def core_name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The core under test; every trace of the test uses it."""
+    monkeypatch.setenv("LUXMETER_CORE", request.param)
+    name: str = request.param
+    return name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from luxmeter.calls import core as cores
-from luxmeter.calls import session
 from luxmeter.calls.records import EVENT_DTYPE
 
 
@@ -20,14 +19,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for name, text in report.user_properties if report.when == "call" else ():
             if name == "samples":
                 terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}: {text}")
-
-
-@pytest.fixture(params=["c", "python"])
-def core_name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The core under test; every trace of the test uses it."""
-    monkeypatch.setenv("LUXMETER_CORE", request.param)
-    name: str = request.param
-    return name
 
 
 @pytest.fixture
@@ -40,13 +31,3 @@ def core(core_name: str) -> ModuleType:
 def recorded() -> Callable[[Any], np.ndarray]:
     """The events a recorder holds, as records."""
     return lambda recorder: np.frombuffer(b"".join(recorder.drain()), dtype=EVENT_DTYPE)
-
-
-@pytest.fixture(autouse=True)
-def no_trace_left() -> Iterator[None]:
-    """No test leaves a trace running."""
-    yield
-    left = session.active()
-    if left is not None:
-        left.stop()
-    assert left is None, "a trace was left running"

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from compiler import compiler_works
-from luxmeter.calls import session
 
 MS = 1_000_000
 
@@ -50,21 +49,3 @@ def card(built: Any) -> Iterator[Any]:
     yield built
     faulthandler.cancel_dump_traceback_later()
     as_new()
-
-
-@pytest.fixture(params=["c", "python"])
-def core_name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The core under test; every trace of the test uses it."""
-    monkeypatch.setenv("LUXMETER_CORE", request.param)
-    name: str = request.param
-    return name
-
-
-@pytest.fixture(autouse=True)
-def no_trace_left() -> Iterator[None]:
-    """No test leaves a trace running."""
-    yield
-    left = session.active()
-    if left is not None:
-        left.stop()
-    assert left is None, "a trace was left running"

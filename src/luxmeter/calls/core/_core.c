@@ -1561,25 +1561,15 @@ static int wait_for_device(Recorder *r, Thread *t, int failed)
     return answer == NULL ? -1 : 0;
 }
 
-/* Takes over `begun`, what `on_begin` answered. */
+/* Takes over `begun`, what `on_begin` answered. What the call raised stays set: call_hook keeps it. */
 static int tell_end(Recorder *r, Thread *t, PyObject *begun, int64_t start)
 {
     int status = 0;
     if (begun != Py_None) {
-        PyObject *type, *value, *trace; /* what the call raised */
-        PyErr_Fetch(&type, &value, &trace);
         PyObject *args[] = {begun, PyLong_FromUnsignedLong(t->no), PyLong_FromLongLong(start)};
-        if (args[1] == NULL || args[2] == NULL) drop_hook_error(r);
-        else status = call_hook(r, t, r->on_end, args, 3, NULL);
+        status = args[1] == NULL || args[2] == NULL ? -1 : call_hook(r, t, r->on_end, args, 3, NULL);
         Py_XDECREF(args[1]);
         Py_XDECREF(args[2]);
-        if (status == 0) {
-            PyErr_Restore(type, value, trace);
-        } else {
-            Py_XDECREF(type);
-            Py_XDECREF(value);
-            Py_XDECREF(trace);
-        }
     }
     Py_DECREF(begun);
     return status;

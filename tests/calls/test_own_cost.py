@@ -348,7 +348,7 @@ def test_once_costs_and_costs_a_call_are_told_apart(capsys: pytest.CaptureFixtur
     assert f"(recording cost about {cost.calls_share:.1%}, {cost.per_call_ns:.0f} ns a call)" in first
     assert (
         last == cost.of_once
-        and f"ms to describe {cost.described} signatures" in last
+        and f" to describe {cost.described} signature" in last
         and "to start and stop" in last
     )
     page = export.write(t, tmp_path / "t.html").read_text()

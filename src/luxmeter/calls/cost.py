@@ -11,6 +11,7 @@ from typing import Any
 
 from luxmeter.calls.arguments import unseen
 from luxmeter.calls.records import EVENT_DTYPE
+from luxmeter.render import counted, span
 
 _REPEATS = 20  # short rounds, the best of many: other work of the machine falls into few of them
 
@@ -74,10 +75,10 @@ class CostReport:
     @property
     def of_once(self) -> str:
         """In words: what does not."""
-        said = f"recording cost once: {self.setup_ns / 1e6:.0f} ms to start and stop"
+        said = f"recording cost once: {span(self.setup_ns)} to start and stop"
         if not self.described:
             return said
-        return f"{said}, {self.described_ns / 1e6:.1f} ms to describe {self.described:,} signatures"
+        return f"{said}, {span(self.described_ns)} to describe {counted(self.described, 'signature')}"
 
     def __str__(self) -> str:
         return f"{self.of_calls}\n{self.of_once}"

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from luxmeter.render.html import numbers as numbers
     from luxmeter.render.html import pairs as pairs
     from luxmeter.render.html import parallel_html as parallel_html
+    from luxmeter.render.html import state_html as state_html
     from luxmeter.render.html import table_html as table_html
     from luxmeter.render.html import tabs as tabs
     from luxmeter.render.html import timeline_html as timeline_html
@@ -105,6 +106,7 @@ __getattr__, __dir__, __all__ = door(
         "numbers": "html",
         "pairs": "html",
         "parallel_html": "html",
+        "state_html": "html",
         "table_html": "html",
         "tabs": "html",
         "timeline_html": "html",

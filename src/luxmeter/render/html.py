@@ -20,6 +20,9 @@ from luxmeter.render.svg import chart_svg
 from luxmeter.render.table import TEXT, Column, Table
 
 _DEEPEST = 40
+_STATE_CLASSES = {
+    "finished": "lux-good", "running": "lux-wait", "interrupted": "lux-wait", "failed": "lux-bad", "lost": "lux-bad", "damaged": "lux-bad",
+}  # fmt: skip
 
 
 class Html(str):
@@ -138,9 +141,16 @@ def _grid(columns: Sequence[Column], rows: Iterable[str], caption: str) -> Html:
     )
 
 
+def state_html(state: str, **attributes: str) -> Html:
+    """A run's state in its colour."""
+    return element("span", state, class_=_STATE_CLASSES.get(state, "lux-quiet"), **attributes)
+
+
 def _cell(column: Column, value: Any, link: str | None) -> Html:
     text = column.text(value)
     shown: str = element("a", text, href=link) if link else text
+    if column.is_state:
+        return element("td", state_html(text), class_="w")
     if column.kind is TEXT or isinstance(value, str):
         whole = str(value) if isinstance(value, str) and len(value) > 40 else None
         return element("td", shown, class_="w" if column.kind is TEXT else "n", title=whole)

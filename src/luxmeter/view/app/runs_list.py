@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import Runs, runs
-from luxmeter.render import TEXT, Html, element, joined
+from luxmeter.render import TEXT, Html, element, joined, state_html
 from luxmeter.store import RunRow, parse_field, records
-from luxmeter.view.app.shell import error, quiet, state_html
+from luxmeter.view.app.shell import error, quiet
 from luxmeter.view.text.runs import default_columns, rows_table
 
 PAGE = 100

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from functools import cache
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.render import Html, card, element, joined, long_span, one_line, plain
+from luxmeter.render import Html, card, element, joined, long_span, one_line, plain, state_html
 from luxmeter.store import Run
-from luxmeter.view.pages.report import STATE_CLASSES
 from luxmeter.view.text.runs import when_text
 from luxmeter.view.web import linked, whole_style
 
@@ -79,11 +78,6 @@ def readable(name: str, make: Callable[[], str | None]) -> str | None:
     except Exception as wrong:  # noqa: BLE001  (whatever damaged bytes make of their readers)
         said = str(wrong) if isinstance(wrong, LuxmeterError) else f"{type(wrong).__name__}: {wrong}"
         return card(name, error(f"This cannot be read: {said}"))
-
-
-def state_html(state: str, **attributes: str) -> Html:
-    """A run's state in its colour."""
-    return element("span", state, class_=STATE_CLASSES.get(state, "lux-quiet"), **attributes)
 
 
 def run_link(run: Run) -> Html:

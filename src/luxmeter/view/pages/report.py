@@ -40,6 +40,7 @@ from luxmeter.render import (
     pairs,
     plain,
     sparkline,
+    state_html,
     table_html,
     tabs,
     thinned,
@@ -60,7 +61,6 @@ _MOST_CODE = 200_000  # letters of code
 _MOST_DIFF_LINES = 600
 _CURVE = 24
 FORMATS = (".html", ".md")
-STATE_CLASSES = {"finished": "lux-good", "running": "lux-wait", "failed": "lux-bad", "lost": "lux-bad", "damaged": "lux-bad"}  # fmt: skip
 
 
 def write_report(runs: Sequence[Run], path: Path, *, against: Run | None = None) -> Path:
@@ -142,7 +142,7 @@ def summary_html(run: Run) -> Html:
     """How it was made, parameters, metrics, environment."""
     head = pairs(
         {
-            "state": element("span", run.state, class_=STATE_CLASSES.get(run.state, "lux-quiet")),
+            "state": state_html(run.state),
             "began": when_text(run.created_ns),
             "took": long_span(run.duration),
             "command": command_text(run),

@@ -150,12 +150,21 @@ def test_parallel_coordinates(lab: Lab) -> None:
     lr, act, loss = drawn.axes
     assert lr.log and not loss.log and act.categories == ["gelu", "relu"] and act.values[2] is None
     assert [label for _, label in ticks_of(lr)] == ["0.001", "0.03", "0.1"]
+    assert [axis.name for axis in parallel(runs).parallel.axes] == ["lr", "act", "loss"]
     assert parallel(runs, ["same", "lr"]).parallel.axes[0].name == "same"
     for wrong in ({"params": ["lrr"]}, {"metrics": ["acc"]}):
         with pytest.raises(UsageError, match="no-such"):
             parallel(runs, **wrong)
     with pytest.raises(UsageError, match="need two axes"):
         parallel(runs[:1])
+
+
+def test_a_seed_is_named_only_where_it_tells_runs_apart(lab: Lab) -> None:
+    varied = [run(lab, {"lr": lr, "seed": seed}, {0: 1.0}) for seed, lr in enumerate([0.1, 0.2])]
+    repeat = run(lab, {"lr": 0.2, "seed": 7}, {0: 1.0})
+    assert [line.name for line in plot(varied).charts[0].lines] == ["net lr=0.1", "net lr=0.2"]
+    three = [line.name for line in plot([*varied, repeat]).charts[0].lines]
+    assert three == ["net lr=0.1", "net lr=0.2 seed=1", "net lr=0.2 seed=7"]
 
 
 def test_ticks_of_many_values_are_even() -> None:

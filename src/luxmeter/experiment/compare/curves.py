@@ -15,7 +15,7 @@ from luxmeter.experiment.transfer.tensorboard_events import read_runs
 from luxmeter.files import from_json
 from luxmeter.late import late
 from luxmeter.render import Axis, Floats, Line, counted, is_even_log, smooth
-from luxmeter.store import Field, Run, parse_field
+from luxmeter.store import Field, Run, parse_field, records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +23,7 @@ else:
     np = late("numpy")
 
 Band: TypeAlias = Literal["ci", "std", "range", "none"]
+_METRICS_AS_AXES = 3  # of runs whose metrics nobody named
 _GRID = 600  # points of a mean over runs whose steps differ
 
 
@@ -132,8 +133,8 @@ def curves_of_tensorboard(folder: str | Path, metrics: Sequence[str] | str = ())
 def axes_of(
     members: Sequence[Run], params: Sequence[str] = (), *, metrics: Sequence[str] | str = (), of: str = "last"
 ) -> list[Axis]:  # fmt: skip
-    """The runs' parameters (those that differ, unless named) and metrics, an axis each."""
-    keys = [metrics] if isinstance(metrics, str) else list(metrics)
+    """The runs' parameters (those that differ, unless named) and metrics (their first three, unless named), an axis each."""
+    keys = ([metrics] if isinstance(metrics, str) else list(metrics)) or _first_metrics(members, of)
     known_params = list(dict.fromkeys(key for m in members for key in m.variant))
     for name in params:
         if name not in known_params:
@@ -163,6 +164,15 @@ def axes_of(
             "Name parameters or metrics in which they differ.",
         )
     return axes
+
+
+def _first_metrics(members: Sequence[Run], of: str) -> list[str]:
+    """Those of the training itself that have a finite value, as many as can be read side by side."""
+    known = dict.fromkeys(
+        key for m in members for key, told in m.summary.items()
+        if told.get(of) is not None and not key.startswith((records.SYSTEM, "control/"))
+    )  # fmt: skip
+    return list(known)[:_METRICS_AS_AXES]
 
 
 def members_of(runs: Iterable[Any]) -> list[Run]:
@@ -275,12 +285,13 @@ def _series(member: Run, key: str, name: str) -> Series | None:
 
 
 def names_of(members: Sequence[Run]) -> list[str]:
-    """What tells runs apart in a legend: name and differing parameters; the id where that is not enough."""
+    """What tells runs apart in a legend: name and differing parameters; seed and id where that is not enough."""
     labels = {m.id: g.label for g in group_runs(members, code=False) for m in g.members}
-    told = []
-    for member in members:
-        label = labels.get(member.id, member.name)
-        told.append(label if member.seed is None else f"{label} seed={member.seed}")
+    told = [labels.get(member.id, member.name) for member in members]
+    told = [
+        label if told.count(label) == 1 or member.seed is None else f"{label} seed={member.seed}"
+        for label, member in zip(told, members, strict=True)
+    ]
     return [
         text if told.count(text) == 1 else f"{text} {member.id[:5]}"
         for text, member in zip(told, members, strict=True)

@@ -182,7 +182,7 @@ class NotYet:
     __getitem__ = __contains__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __round__ = (
         __getattr__
     ) = __refuse
-    __eq__ = __ne__ = __refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __refuse
     __hash__ = None  # type: ignore[assignment]
 
 

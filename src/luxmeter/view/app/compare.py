@@ -17,7 +17,6 @@ MOST = 2000  # runs
 _LINES = 30  # drawn one by one
 _GROUPED = 400  # runs whose curves are read for bands
 _ROWS = 200
-_METRICS_TOLD = 3  # as axes
 
 
 def compare_page(members: Sequence[Run], chosen: Chosen, *, left_out: int = 0) -> Html:
@@ -52,7 +51,7 @@ def compare_page(members: Sequence[Run], chosen: Chosen, *, left_out: int = 0) -
             card("Runs", table, *map(quiet, told)),
             readable("Curves", lambda: curves_part(chosen, known, lambda keys: charts_of(few, keys, by=chosen.by), groups=_groups(members))),
             more,
-            readable("Parallel coordinates", lambda: _parallel(members, known)),
+            readable("Parallel coordinates", lambda: _parallel(members)),
             readable("Repeats", lambda: _repeats(few, chosen)),
             readable("Compared", lambda: compared_html(members[0], members[1])) if len(members) == 2 else None,
         )
@@ -72,14 +71,12 @@ def _groups(members: Sequence[Run]) -> list[str]:
     return [*fields, "tag", "state"]
 
 
-def _parallel(members: Sequence[Run], known: Sequence[str]) -> Html | None:
+def _parallel(members: Sequence[Run]) -> Html | None:
     """Parameters that differ and the first metrics, a line a run."""
     if len(members) < 3:
         return None
-    mine = [key for key in known if not key.startswith((records.SYSTEM, "control/"))]
-    some = [key for key in mine if any(run.summary.get(key, {}).get("last") is not None for run in members)]
     try:
-        axes = axes_of(members, metrics=some[:_METRICS_TOLD])
+        axes = axes_of(members)
     except LuxmeterError:  # fewer than two axes: they differ in nothing
         return None
     return card(

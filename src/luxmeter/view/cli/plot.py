@@ -25,7 +25,9 @@ def register(app: typer.Typer) -> None:
     )
     def plot(
         runs: list[str] = run_argument(None, help="Runs: id, name, tag, latest, path."),
-        metric: list[str] = typer.Option([], "--metric", "-m", help="Which metrics.  [default: all]"),
+        metric: list[str] = typer.Option(
+            [], "--metric", "-m", help="Which metrics.  [default: all; with --parallel three]"
+        ),
         where: str = typer.Option("", help="Also every run that fulfils a filter: 'name = mnist'."),
         smooth: float = typer.Option(0.0, help="Smoothing as in TensorBoard, 0 up to 1."),
         repeats: bool = typer.Option(

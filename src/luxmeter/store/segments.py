@@ -87,19 +87,21 @@ class SegmentWriter:
         file = self._open_file()
         place = (self._pieces + 1) << _LENGTH_BITS | len(stream_bytes)
         frame = _FRAME.pack(_MAGIC, place, zlib.crc32(stream_bytes))
-        piece = memoryview(b"".join((frame, struct.pack("<I", zlib.crc32(frame)), stream_bytes)))
         try:
-            written = 0
-            while written < len(piece):
-                written += file.write(piece[written:]) or 0
+            # One after the other, not joined: a copy of all that was logged would be made under the interpreter's lock.
+            for part in (memoryview(frame + struct.pack("<I", zlib.crc32(frame))), stream_bytes):
+                written = 0
+                while written < len(part):
+                    written += file.write(part[written:]) or 0
         except BaseException:
             self._cut_back()
             raise
-        self._end += len(piece)
+        size = _FRAME_BYTES + len(stream_bytes)
+        self._end += size
         self._pieces += 1
         if self._end >= _MAX_SEGMENT_BYTES:
             self.close()
-        return len(piece)
+        return size
 
     def close(self) -> None:
         """Close the file at hand; a later append starts a new one."""

@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         skip = pytest.mark.skip(reason=f"the C core is not built here: {error.what}")
         for item in items:
             params = getattr(getattr(item, "callspec", None), "params", {})
-            if any(params.get(name) == "c" for name in ("core", "core_name", "saved")):
+            if any(params.get(name) == "c" for name in ("core", "core_name", "saved", "unpacking")):
                 item.add_marker(skip)
 
 

@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import faulthandler
 import fractions
 import functools
 import io
@@ -223,10 +224,22 @@ def outcome(call: Callable[[Any], Any], value: Any) -> str:
     return "went well"
 
 
+def survives(value: Any) -> bool:
+    """Whether torch itself does: 2.8 crashes on a list as `dim` whose length cannot be had. Asked in a child, untraced."""
+    child = os.fork()
+    if not child:
+        faulthandler.disable()
+        for call in CALLS.values():
+            outcome(call, value)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def test_whatever_a_call_is_given_it_goes_as_it_would_untraced(core_name: str, tmp_path: Path) -> None:
-    one_by_one = values()
+    one_by_one = {name: value for name, value in values().items() if survives(value)}
+    assert len(values()) - len(one_by_one) <= 2, "so many that nothing is tried"
     plain = {(name, how): outcome(CALLS[how], value) for name, value in one_by_one.items() for how in CALLS}
-    one_by_one = values()
+    one_by_one = {name: value for name, value in values().items() if name in one_by_one}
     with lux.trace(keep=tmp_path / "t") as trace:
         traced = {
             (name, how): outcome(CALLS[how], value) for name, value in one_by_one.items() for how in CALLS

@@ -53,7 +53,9 @@ def loaded(command: str, lab: Path, planted: str = "") -> list[str]:
         [sys.executable, "-c", planted + _PROGRAM.format(heavy=HEAVY), *command.split()],
         env={**os.environ, "LUXMETER_HOME": str(lab)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    problems = command.startswith("doctor") and done.returncode == 1  # no compiler, say: it is told, and told by the code
+    problems = (
+        command.startswith("doctor") and done.returncode == 1
+    )  # no compiler, say: it is told, and told by the code
     assert done.returncode == 0 or problems, done.stderr
     return done.stderr.rpartition("loaded:")[2].split()
 

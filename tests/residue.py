@@ -20,6 +20,7 @@ REPOSITORY = Path(__file__).parent.parent
 # Threads of others that cannot be ended -> why.
 THREADS = {
     "Dummy-*": "a thread that Python did not start: it is noted at its first step in Python and never struck off",
+    "Mlflow*Repository_*": "MLflow's pool for the files of runs, which lives as long as its process",
     "tqdm_monitor": "tqdm starts it once in a process, for all bars to come",
     "pymp-*": "multiprocessing's own",
     "QueueFeederThread": "ends with its queue",

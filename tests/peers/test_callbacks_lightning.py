@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,10 @@ def test_an_exception_is_the_runs_end_and_is_not_swallowed(tmp_path: Path, lab: 
     run = only_run(lab)
     assert run.name == "Line" and run.state == "failed" and "step went wrong" in run.error
     assert run.metric("loss").to_arrow().num_rows == 2
+    # Lightning put back the handlers it had found, after the run had ended: ours. The next experiment takes them along.
+    with lux.Experiment("next", lab=lab, quiet=True):
+        pass
+    assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
 
 
 def test_inside_an_experiment_fit_and_test_are_one_run(tmp_path: Path, lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -59,7 +60,11 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
 def counts(text: str | list[str]) -> list[int]:
     """Calls and APIs of the line over a table."""
     lines = text if isinstance(text, list) else text.splitlines()
-    (found,) = (m for line in lines if (m := re.match(r"([\d,]+) calls of (\d+) APIs in [\d.]+ s \(", line)))
+    (found,) = (
+        m
+        for line in lines
+        if (m := re.match(r"([\d,]+) calls of (\d+) APIs in [\d.]+ s, [\d.]+ s of it outside them \(", line))
+    )
     return [int(found[1].replace(",", "")), int(found[2])]
 
 
@@ -76,8 +81,8 @@ def rows(folder: str, by: str = "api") -> dict[str, dict[str, Any]]:
 
 def check_table(lines: list[str], known: dict[str, dict[str, Any]]) -> None:
     """Each row of a table on the page is one of the table, with that number of calls."""
-    after = lines.index(next(line for line in lines if " total ms" in line)) + 1
-    shown = [line for line in lines[after:] if not line.startswith(("...", "luxmeter:"))]
+    after = lines.index(next(line for line in lines if re.match("(api|module) .* total ", line))) + 1
+    shown = list(itertools.takewhile(lambda line: not line.startswith(("...", "outside ")), lines[after:]))
     assert len(shown) >= 3
     for line in shown:
         words = re.split(r"\s{2,}|\s(?=[\d.,]+\s)", line)
@@ -109,22 +114,27 @@ def test_the_script_and_the_commands_of_the_guide() -> None:
     assert {"torch.autograd.backward", "torch.addmm", "torch.optim.AdamW.step"} <= set(known)
 
     assert run(page).stderr.splitlines() == told[page]
-    data = re.search(r'id="data">(.*?)</script>', Path("train_gpt2.html").read_text("utf-8"), re.DOTALL)
-    assert data is not None
-    shown = json.loads(data[1])
-    assert [table["name"] for table in shown["tables"]] == ["API", "Signature", "Module"]
-    assert {row[0] for row in shown["tables"][0]["rows"]} == set(known)
+    html = Path("train_gpt2.html").read_text("utf-8")
+    _, tables = html.split("<h2>Hottest calls", 1)
+    tabs = re.findall(r'<section data-tab="([^"]*)"', tables.partition("<h2>")[0])
+    assert tabs == ["API", "Signature", "Module", "Line", "Function"]
+    by_api = tables.partition('<section data-tab="Signature"')[0]
+    assert set(re.findall(r'<tr data-name="([^"]*)"', by_api)) == set(known)
+    flame, *steps = map(
+        json.loads, re.findall(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)
+    )
     labels: list[str] = []
 
     def walk(node: list[Any]) -> None:
         labels.append(node[0])
-        assert sum(child[1] for child in node[3]) <= node[1], "what is below takes no longer"
-        for child in node[3]:
+        *_, below = node
+        assert sum(child[1] for child in below) <= node[1], "what is below takes no longer"
+        for child in below:
             walk(child)
 
-    walk(shown["flame"])
+    walk(flame["root"])
     assert any("GPT2Block (GPT2LMHeadModel.transformer.h.0)" in label for label in labels)
-    assert shown["timeline"]["title"].startswith("one training step of")
+    assert steps and all(step["title"].startswith("one training step of") for step in steps)
 
     done = run(modules)
     assert counts(done.stdout) == near(counts(told[modules]))

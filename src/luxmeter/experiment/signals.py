@@ -33,7 +33,8 @@ def add(end: End) -> None:
         return
     _owner = os.getpid()
     for number in _NUMBERS:
-        if signal.getsignal(number) is signal.SIG_DFL:
+        # Ours is there already where a library put back what it had found while an experiment went on (Lightning does, after an exception).
+        if signal.getsignal(number) in (signal.SIG_DFL, _handle):
             signal.signal(number, _handle)
             _taken.append(number)
 

@@ -70,7 +70,7 @@ class track(Generic[T]):
             if self.interrupted:
                 raise KeyboardInterrupt
             self.interrupted = True
-            self._say("stopping after the item at hand (Ctrl-C again: at once)")
+            self._say("stopping after the current item (Ctrl-C again: at once)")
 
         signal.signal(signal.SIGINT, stop_after_this)
         return previous

@@ -269,9 +269,7 @@ def _thinned(x: Floats) -> Floats:
 
 def _between(confidence: float) -> float:
     if not 0 < confidence < 1:
-        raise UsageError(
-            "bad-confidence", f"A confidence of {confidence!r} is none.", "Use one such as 0.95."
-        )
+        raise UsageError("bad-confidence", f"A confidence cannot be {confidence!r}.", "Use one such as 0.95.")
     return confidence
 
 

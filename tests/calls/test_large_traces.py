@@ -208,9 +208,10 @@ def test_a_table_is_made_without_pandas(tmp_path: Path) -> None:
         t.wrap(len, name="work")("")
     code = f"""
 import sys, luxmeter as lux
+from luxmeter.calls.reader import trace_title
 found = lux.load_trace({str(tmp_path / "trace")!r})
-print(found.table(), found.tree())
+print(found.table(), found.tree(), trace_title(found.folder))
 raise SystemExit("pandas" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "work" in done.stdout, done.stderr
+    assert done.returncode == 0 and "work" in done.stdout and "1 call in" in done.stdout, done.stderr

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import luxmeter as lux
 from luxmeter.calls import records
+from luxmeter.render import span
 from luxmeter.signature import Facts, Looks, facts_of
 from luxmeter.signature import torch as signature_torch
 
@@ -345,7 +346,7 @@ def test_once_costs_and_costs_a_call_are_told_apart(capsys: pytest.CaptureFixtur
     assert cost.total_ns == cost.calls_ns + cost.once_ns
     assert cost.share == pytest.approx(cost.total_ns / (cost.setup_ns + cost.elapsed_ns))
     first, *_, last = str(t).splitlines()
-    assert f"(recording cost about {cost.calls_share:.1%}, {cost.per_call_ns:.0f} ns a call)" in first
+    assert f"(recording cost about {cost.calls_share:.1%}, {span(cost.per_call_ns)} a call)" in first
     assert (
         last == cost.of_once
         and f" to describe {cost.described} signature" in last

@@ -18,6 +18,7 @@ from luxmeter.calls import describe as names
 from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.session import active
 from luxmeter.errors import TraceError, UsageError
+from luxmeter.render import span
 
 pytestmark = pytest.mark.usefixtures("core_name")
 
@@ -289,7 +290,7 @@ def test_its_own_cost_is_measured_told_and_taken_off():
         t.wrap(outer, name="outer", span=True)()
     cost = t.cost()
     assert cost.per_call_ns > 0 and cost.calls >= 51 and cost.share > 0
-    assert f"{cost.per_call_ns:.0f} ns a call" in str(t)
+    assert f"{span(cost.per_call_ns)} a call" in str(t)
     raw, net = t.table(), t.table(subtract_cost=True)
     assert net["outer"].total_ns < raw["outer"].total_ns
     assert net["outer"].self_ns <= raw["outer"].self_ns

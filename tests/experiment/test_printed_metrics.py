@@ -14,6 +14,13 @@ STYLES: dict[str, list[tuple[str, Found]]] = {
         ("loss 2.09 acc 0.156", [("loss", 2.09, 0), ("acc", 0.156, 0)]),
         ("loss 1.5 acc 0.3", [("loss", 1.5, 1), ("acc", 0.3, 1)]),
     ],
+    "tensors": [
+        ("loss: tensor(0.51, grad_fn=<NllLossBackward0>)", [("loss", 0.51, 0)]),
+        ("loss tensor(0.4)", [("loss", 0.4, 1)]),
+    ],
+    "wide": [
+        ("epoch：1，loss：0.5（acc＝0.75）", [("loss", 0.5, 1), ("acc", 0.75, 1)]),
+    ],
     "eq": [
         ("step=10 loss=0.51 lr=1e-3", [("loss", 0.51, 10), ("lr", 0.001, 10)]),
         ("step=20 loss=0.41 lr=1e-3", [("loss", 0.41, 20), ("lr", 0.001, 20)]),

@@ -10,6 +10,7 @@ import re
 import pytest
 
 from luxmeter.calls.table import CallTable, Row
+from luxmeter.render import table_html
 from luxmeter.render.table import (
     AMOUNT,
     BYTES,
@@ -165,7 +166,8 @@ def test_a_table_of_calls_fits() -> None:
         narrow = table.text(width=72).splitlines()
         assert max(map(len, narrow)) <= 72 and "first" not in narrow[0] and "share" in narrow[0]
         assert [word for word in narrow[0].split() if word in heads] == heads
-    assert "f32[4,64,128], f32[5..." in "\n".join(narrow)
+    shown = "\n".join(narrow)
+    assert "f32[4,64,128]," in shown and "f32[5000,128], None" in shown  # folded, no shape cut
 
 
 def test_text_is_folded_before_a_column_goes() -> None:
@@ -194,6 +196,8 @@ def test_a_number_is_never_cut() -> None:
         ("f32[2,3], f32[3], dim=1", 48, "f32[2,3], f32[3], dim=1"),
         ("f32[128,128,128,128], f32[128,128,128], i64[9]", 30, "f32[128,128,128,128], f32[128,128,128], i64[9]"),
         ("f32[2,3], a_rather_long_word_of_many_letters=1", 30, None),
+        ("<a.b.Block>, f32[2,3]", None, "f32[2,3], <a.b.Block>"),
+        ("<a.b.Block>", None, "<a.b.Block>"),
         ("Linear(in_features=64), 3", None, "Linear(in_features=64), 3"),
         ("Linear(in_features=[4, ", None, "Linear(in_features=[4, "),
     ],
@@ -205,6 +209,19 @@ def test_a_signature_has_its_shapes_first_and_keeps_them(
     assert shown is None or found == shown
     assert [shape for shape in re.findall(r"\w+\[[\d,]+\]", given) if shape not in found] == []
     assert most is None or len(found) <= most or found == given
+
+
+def test_a_table_tells_apart_what_is_too_long_to_show_whole() -> None:
+    layer = "Conv2d(in_channels=3, out_channels={}, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)), f32[1,3,224,224]"
+    table = Table(
+        [Column("op"), Column("of", is_signature=True, most=30)],
+        [["conv", layer.format(64)], ["conv", layer.format(65)], ["linear", "f32[1,1]"], ["conv", layer.format(64)]],
+    )  # fmt: skip
+    shown = [line[1] for line in table.cells]
+    assert shown[0] == shown[3] != shown[1] and shown[2] == "f32[1,1]"
+    assert all(text.startswith("f32[1,3,224,224], Conv2d(3, 6") and "..." in text for text in shown[:2])
+    page = table_html(table)
+    assert shown[0] in page and shown[1] in page
 
 
 def test_two_sizes_of_one_layer_look_different() -> None:

@@ -143,7 +143,7 @@ def test_a_job_that_is_none(lab: Lab, text: str) -> None:
     with table.change() as change:
         change.put(JOB)
         change._connection.do("update luxmeter_jobs set job = ?", text)
-    with pytest.raises(StoreError, match=r"a job that is none.*queue-damaged"):
+    with pytest.raises(StoreError, match=r"an entry that is no job.*queue-damaged"):
         table.jobs()
     with table.change() as change, pytest.raises(StoreError, match="queue-damaged"):
         change.get(1)

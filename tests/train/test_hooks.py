@@ -176,8 +176,8 @@ def test_what_cannot_be_hooked() -> None:
         (Misspelt(), {}, "has none of the methods.*Did you mean 'after_epoch'"),
         (SimpleNamespace(x=1), {}, "They are setup, before_train"),
         (good, {}, "Listens is hooked already"),
-        (Listens(), {"every": 0}, "every=0 is never"),
-        (Listens(), {"every": True}, "every=True is never"),
+        (Listens(), {"every": 0}, "every=0 means never"),
+        (Listens(), {"every": True}, "every=True means never"),
         (Listens(), {"priority": "high"}, "The priority of Listens is 'high'.*lower ones are called first"),
     ):
         with pytest.raises(UsageError, match=told):

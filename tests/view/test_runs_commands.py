@@ -100,6 +100,20 @@ def test_runs_fit_a_narrow_terminal(lab: Lab, command: Any, monkeypatch: pytest.
     assert lines[3] == "(no room for duration, lr, loss, acc, tags: --columns shows them)"
 
 
+def test_a_long_name_costs_no_column_that_stays(
+    lab: Lab, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trained(lab, 0.1, name="a-long-name-of-an-experiment")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command("runs").splitlines()
+    assert lines[0].split() == ["id", "name", "state", "created", "duration"]
+    assert run.id in lines[1] and "a-long-name" in lines[1] and "experiment" not in lines[1]
+    monkeypatch.setenv("COLUMNS", "110")
+    assert "a-long-name-of-an-experiment" in command("runs")
+
+
 def test_a_run_of_another_kind_moves_no_column(lab: Lab, command: Any) -> None:
     """What most runs have comes first, and what finds no place is named."""
     for lr in (0.1, 0.2, 0.3):
@@ -199,6 +213,25 @@ def test_show_says_which_files_are_kept(lab: Lab, command: Any, tmp_path: Path) 
 def test_show_a_failed_run(lab: Lab, command: Any) -> None:
     trained(lab, state="failed", error="Traceback (most recent call last):\nValueError: bad\n")
     assert "ValueError: bad" in command("show")
+
+
+def test_show_has_the_users_frames_of_an_error(lab: Lab, command: Any) -> None:
+    foreign = (
+        '  File "/opt/py/lib/python3.12/site-packages/torch/m.py", line 9, in _call\n    return f(*args)\n'
+    )
+    error = (
+        "Traceback (most recent call last):\n"
+        '  File "/home/me/train.py", line 3, in <module>\n    model(x)\n    ~~~~~^^^\n'
+        + foreign * 4
+        + "RuntimeError: shapes\n  two lines\n"
+    )
+    run = trained(lab, state="failed", error=error)
+    said = command("show")
+    assert "train.py" in said and "~~~~~^^^" in said and "site-packages" not in said and "  two lines" in said
+    assert "(4 frames in installed packages left out: --error shows all)" in said
+    assert command("show", run.id, "--error").count("site-packages") == 4
+    trained(lab, state="failed", error=foreign + "RuntimeError: in a package alone\n")
+    assert "site-packages" in command("show")
 
 
 def test_code(lab: Lab, command: Any) -> None:
@@ -329,7 +362,7 @@ def test_export_and_import(lab: Lab, command: Any, tmp_path: Path, monkeypatch: 
     assert command("export", "latest") == f"Wrote {run.id} to {Path.cwd() / f'{run.id}.tar.zst'}\n"
     monkeypatch.setenv("LUXMETER_HOME", str(tmp_path / "other"))
     file = f"{run.id}.tar.zst"
-    assert command("import", file) == f"Took in {run.id} to {tmp_path / 'other' / 'runs' / run.id}\n"
+    assert command("import", file) == f"Imported {run.id} to {tmp_path / 'other' / 'runs' / run.id}\n"
     assert "is here already" in command("import", file)
     assert json.loads(command("import", file, "--json"))[0]["already"] is True
     with pytest.raises(UsageError, match="import-what"):

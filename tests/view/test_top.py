@@ -320,7 +320,7 @@ def test_on_a_real_terminal(lab: Lab, terminal: Callable[[], Terminal]) -> None:
         assert screen.attributes() != screen.before and "\x1b[?1049h" in screen.seen
         with lab.create_run("newcomer"):
             screen.wait_for("newcomer")
-        screen.press(b"s", "first after the step at hand? y/n")
+        screen.press(b"s", "first after the current step? y/n")
         screen.press(b"n", "not stopped")
         screen.press(b"\r", "step 3")
         screen.press(b"\x1b", "up/down choose")

@@ -70,7 +70,7 @@ class CostReport:
     @property
     def of_calls(self) -> str:
         """In words: what grows with the number of calls."""
-        return f"recording cost about {self.calls_share:.1%}, {self.per_call_ns:.0f} ns a call"
+        return f"recording cost about {self.calls_share:.1%}, {span(self.per_call_ns)} a call"
 
     @property
     def of_once(self) -> str:

@@ -99,9 +99,11 @@ class TraceDiff:
     def table(self, by: str = "name", *, top: int = 30, everything: bool = False) -> Table:
         """What changed; with `everything`, what did not, too."""
         kept = [c for c in self.changes if everything or c.kind not in ("same", "unclear")]
+        signatures = [Column("of", is_signature=True, most=60, folds=20)] if by == "signature" else []
         columns = [
             Column(""),
-            Column(by),
+            Column(by, folds=40 if signatures else None),
+            *signatures,
             Column("of all", SHARE, form="+.1%"),
             Column("a call", SHARE, form="+.1%", goes=5),
             Column("median A", DURATION, goes=4),
@@ -113,7 +115,7 @@ class TraceDiff:
             Column("why", goes=1),
         ]
         rows = [
-            [c.kind, c.name, c.weight, c.relative, c.median_a_ns, c.median_b_ns, c.n_a, c.n_b, c.share_a, c.share_b, c.why]
+            [c.kind, *(_name_and_signature(c.name) if signatures else [c.name]), c.weight, c.relative, c.median_a_ns, c.median_b_ns, c.n_a, c.n_b, c.share_a, c.share_b, c.why]
             for c in kept[:top]
         ]  # fmt: skip
         return Table(columns, rows, notes=[f"... and {len(kept) - top} more"] if len(kept) > top else [])
@@ -397,6 +399,12 @@ def _times(trace: TraceResult, by: str, moved: Mapping[str, str]) -> tuple[dict[
         groups.setdefault(full, []).append(np.flatnonzero(chosen == number))
         counted[full] = counted.get(full, 0) + called[number]
     return {full: _Times.of(own[np.sort(np.concatenate(parts))]) for full, parts in groups.items()}, counted
+
+
+def _name_and_signature(full: str) -> tuple[str, str]:
+    """`_full_name` undone."""
+    name, _, rest = full.partition("(")
+    return name, rest.removesuffix(")")
 
 
 def _full_name(said: str, detail: str, by: str, moved: Mapping[str, str]) -> str:

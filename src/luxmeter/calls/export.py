@@ -81,7 +81,7 @@ def check_what(format: str, what: str) -> None:
     if what not in WHAT:
         raise UsageError(
             "unknown-grouping",
-            f"A file cannot hold {what!r}.",
+            f"A file cannot hold a table by {what!r}.",
             suggestion(what, WHAT) or f"It knows {', '.join(WHAT)}.",
         )
     if what != "calls" and format not in _ROWWISE:

@@ -57,7 +57,9 @@ _NAME = Check(
 class TraceOptions:
     """What a trace records and where it rests."""
 
-    inside: bool = option(False, "Also what torch's calls call themselves.")  # with parent and self time
+    inside: bool = option(
+        False, "Also the calls that torch's functions make inside."
+    )  # with parent and self time
     sync: bool = option(False, "Wait for the device: time to completion.")  # to dispatch is kept, too
     device: bool = option(False, "Time and memory on the accelerator, of each call.")
     signatures: bool = option(True, "Shapes, dtypes, devices, scalars of every call.")
@@ -67,7 +69,7 @@ class TraceOptions:
     lines_in: Sequence[str] | str = option(
         (), "Packages whose lines count as your code.", read=_listed, many=True
     )
-    totals: bool = option(False, "Sums and histograms only: small for any length.")
+    totals: bool = option(False, "Keep sums and histograms only: small, however long the run.")
     sample: int = option(  # a step ends with step(), or with an optimizer's step
         1,
         "Record every n-th training step.",
@@ -79,7 +81,9 @@ class TraceOptions:
     only: Sequence[str] | str = option(
         (), "Record these only: a pattern (torch.*) or a YAML list.", read=read_patterns, many=True
     )
-    skip: Sequence[str] | str = option((), "Leave these out: as --only.", read=read_patterns, many=True)
+    skip: Sequence[str] | str = option(
+        (), "Leave these out: a pattern or a YAML list, too.", read=read_patterns, many=True
+    )
     also: Sequence[str] | str = option((), "Packages to trace besides torch.", read=_listed, many=True)
     keep: Sequence[str | Path] | str | Path | None = option(
         None,

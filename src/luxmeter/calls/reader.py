@@ -37,6 +37,7 @@ from luxmeter.calls.records import (
 from luxmeter.calls.sites import short_names
 from luxmeter.errors import LuxmeterError, TraceError
 from luxmeter.files import read_json
+from luxmeter.render import counted, span
 from luxmeter.store import read_sealed, read_segments, tell_loss
 
 Numbers = npt.NDArray[Any]
@@ -243,16 +244,18 @@ def _title(folder: Path) -> str:
         record = read_process(process)
         sections = [number for number, words in record.callables.items() if words.kind == SECTION]
         for part in _parts(process, ["callable", "flags"]):
-            own = (part.column("flags").to_numpy() & OWN) != 0
-            calls += int(np.count_nonzero(~own & ~np.isin(part.column("callable").to_numpy(), sections)))
+            for batch in part.to_batches():
+                own = (numbers_of(batch.column("flags")) & OWN) != 0
+                called = numbers_of(batch.column("callable"))
+                calls += int(np.count_nonzero(~own & ~np.isin(called, sections)))
         for row in record.end.get("totals", ()):
             calls += 0 if row[4] & OWN or row[0] in sections else row[5]
         elapsed_ns = max(elapsed_ns, record.end.get("elapsed_ns", 0))
         processes += 1
         ranks.add(record.rank)
-    took = f" in {elapsed_ns / 1e9:.3f} s" if elapsed_ns else ""
+    took = f" in {span(elapsed_ns)}" if elapsed_ns else ""
     many = f" of {len(ranks)} ranks" if len(ranks) > 1 else f" of {processes} processes"
-    return f"{calls:,} calls{took}{many if processes > 1 else ''}"
+    return f"{counted(calls, 'call')}{took}{many if processes > 1 else ''}"
 
 
 def _check(folder: Path) -> None:

@@ -27,6 +27,7 @@ from luxmeter.calls.table import CallTable, make_table, on_device
 from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
 from luxmeter.errors import TraceError, UsageError
 from luxmeter.files import read_json
+from luxmeter.render import span
 
 if TYPE_CHECKING:
     from luxmeter.operators import Operators
@@ -296,8 +297,8 @@ class TraceResult:
     def _title(self, table: CallTable, cost: CostReport) -> str:
         apis = len(table if table.by == "api" else self.table())
         main = None if self.recording.totals else self._main_outside()
-        outside = f", {main.outside_ns / 1e9:.3f} s of it outside them" if main is not None else ""
-        return f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s{outside} ({cost.of_calls})"
+        outside = f", {span(main.outside_ns)} of it outside them" if main is not None else ""
+        return f"{cost.calls:,} calls of {apis:,} APIs in {span(cost.elapsed_ns)}{outside} ({cost.of_calls})"
 
     def _straggler(self) -> str:
         """The rank that clearly made the others wait, in a line."""

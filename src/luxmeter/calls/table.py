@@ -121,16 +121,15 @@ class CallTable:
         """The first `top` rows under their columns, with what a reader must know below."""
         several = any(row.framework not in ("", "torch") for row in self.rows)
         tells_apart = self.by == "signature"
+        what = (
+            Column("of", is_signature=True, most=60, folds=20)
+            if tells_apart
+            else Column("in" if self.by in BY_SITE else "of", hidden="empty", most=60, least=20, goes=7)
+        )
         columns = [
-            Column(self.by),
+            Column(self.by, folds=40 if tells_apart else None),
             Column("framework", hidden="empty", goes=6),
-            Column(
-                "in" if self.by in BY_SITE else "of",
-                hidden="empty",
-                most=60,
-                least=20,
-                goes=None if tells_apart else 7,
-            ),
+            what,
             Column("n", NUMBER, form=","),
             Column("total", DURATION, goes=8),
             Column("self", DURATION),
@@ -320,7 +319,7 @@ def need_sites(recording: Recording, by: str) -> None:
     if by in BY_SITE and len(recording.sites) < 2 and (recording.n or recording.totals):
         raise UsageError(
             "trace-without-lines",
-            f"The trace does not know which lines made its calls, and what is told by {by} needs them.",
+            f"The trace does not know which lines made its calls, and a table by {by} needs them.",
             "Trace again, without lines=False (or --no-lines).",
         )
 

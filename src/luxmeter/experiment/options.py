@@ -87,7 +87,7 @@ class RerunOptions:
     )
     folder: Path | None = option(None, "Put the code here and keep it; else a temporary folder.")
     python: str = option("", "Another interpreter than this one.")
-    quiet: bool = option(False, "Without the program's own output.", flags="-q --quiet")
+    quiet: bool = option(False, "Do not show the program's own output.", flags="-q --quiet")
     trust: bool = option(False, "Run its program though the run was not made here by you.")
 
 

@@ -165,7 +165,7 @@ def _refuse_unknown(name: str) -> None:
             return  # a module's or an optimizer's class
     raise UsageError(
         "filter-matches-nothing",
-        f"The budget of {name!r} is of no callable that can be traced.",
+        f"The budget names {name!r}, which is no callable that can be traced.",
         suggestion(name, known) or "See coverage() for all names; patterns may hold *, ? and [].",
     )
 

@@ -106,8 +106,8 @@ class BenchOptions:
     threads: int | Sequence[int] = option(1, "Numbers of threads: 1,2.", read=_numbers)
     backward: bool = option(False, "Forward and backward.")
     kernels: bool = option(False, "Also a row for each kernel: of aten, and of ONNX Runtime.")
-    budget_s: float = option(60.0, "Seconds for all of it.", check=at_least(0.0))
-    target_ci: float = option(0.02, "How well a median is to be known, as a share of it.")
+    budget_s: float = option(60.0, "Seconds for the whole benchmark.", check=at_least(0.0))
+    target_ci: float = option(0.02, "How exactly each median is to be known: 0.02 is within 2 %.")
     seed: int = option(0, "All made-up inputs come from it.")
     python: str | Mapping[str, str] = option(
         sys.executable,
@@ -123,7 +123,7 @@ class BenchOptions:
     )
     setup: str = option("", "A module that workers import before they measure.")
     timeout_s: float | None = option(  # without it: the budget, but at least a minute
-        None, "Seconds after which a case has hung."
+        None, "Seconds after which a case counts as hung."
     )
     resume: Path | str | None = option(
         None, "A JSON file that keeps rows as they come; what it holds is not measured again."

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from luxmeter.render.reprs import charts_repr as charts_repr
     from luxmeter.render.reprs import pre_repr as pre_repr
     from luxmeter.render.reprs import repr_html as repr_html
+    from luxmeter.render.signatures import signature_text as signature_text
     from luxmeter.render.spark import sparkline as sparkline
     from luxmeter.render.svg import chart_svg as chart_svg
     from luxmeter.render.table import AMOUNT as AMOUNT
@@ -119,6 +120,7 @@ __getattr__, __dir__, __all__ = door(
         "charts_repr": "reprs",
         "pre_repr": "reprs",
         "repr_html": "reprs",
+        "signature_text": "signatures",
         "sparkline": "spark",
         "chart_svg": "svg",
         "AMOUNT": "table",

@@ -92,7 +92,7 @@ def smooth(values: Sequence[float] | Floats, weight: float) -> Floats:
     """
     if not 0 <= weight < 1:
         raise UsageError(
-            "smoothing-weight", f"A smoothing of {weight!r} is none.", "Use 0 up to (not including) 1."
+            "smoothing-weight", f"Smoothing cannot be {weight!r}.", "Use 0 up to (not including) 1."
         )
     x = np.asarray(values, dtype=np.float64)
     finite = np.isfinite(x)

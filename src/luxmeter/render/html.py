@@ -97,11 +97,14 @@ def table_html(
     rows = [
         element(
             "tr",
-            *(_cell(column, row[i], links(number, i, column.text(row[i])) if links else None) for i, column in columns),
+            *(
+                _cell(column, row[i], text, links(number, i, text) if links else None)
+                for (i, column), text in zip(columns, line, strict=True)
+            ),
             data_name=names[number] if names else None,
         )
-        for number, row in enumerate(table.rows)
-    ]  # fmt: skip
+        for number, (row, line) in enumerate(zip(table.rows, table.cells, strict=True))
+    ]
     grid = _grid([column for _, column in columns], rows, table.title)
     notes = [element("p", note, class_="lux-quiet") for note in table.notes]
     return element(
@@ -115,7 +118,7 @@ def tree_html(
     """Rows below rows, by depth; the first column folds."""
     made, shown = [], Table(columns, rows).shown
     for number, (row, depth) in enumerate(zip(rows, depths, strict=True)):
-        cells = [_cell(columns[i], row[i], None) for i in shown]
+        cells = [_cell(columns[i], row[i], columns[i].text(row[i]), None) for i in shown]
         made.append(
             element(
                 "tr", *cells, class_=f"lux-i{min(depth, _DEEPEST)}", data_depth=depth, data_name=names[number] if names else None
@@ -146,8 +149,7 @@ def state_html(state: str, **attributes: str) -> Html:
     return element("span", state, class_=_STATE_CLASSES.get(state, "lux-quiet"), **attributes)
 
 
-def _cell(column: Column, value: Any, link: str | None) -> Html:
-    text = column.text(value)
+def _cell(column: Column, value: Any, text: str, link: str | None) -> Html:
     shown: str = element("a", text, href=link) if link else text
     if column.is_state:
         return element("td", state_html(text), class_="w")

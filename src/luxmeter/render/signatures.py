@@ -8,6 +8,7 @@ import re
 
 _SHAPE = re.compile(r"\w+\[[-\d,]*\]")
 _MODULE = re.compile(r"[A-Za-z_][\w.]*\(")
+_THING = re.compile(r"(<[\w.<>]+>), ")  # a module or an object whose settings are not known
 _SETTING = re.compile(r"(?<=[(\s])[a-z_]\w*=")
 _LEFT_OUT = "..."
 
@@ -34,6 +35,9 @@ def signature_text(text: str, most: int | None) -> str:
 def _parted(text: str) -> tuple[str, str]:
     """What stands before, and the module that a call began with: it goes behind the tensors."""
     begin = _MODULE.match(text)
+    thing = _THING.match(text)
+    if thing and _SHAPE.search(text):
+        return f"{text[thing.end() :]}, ", thing[1]
     depth = 0
     for place in range(begin.end() - 1 if begin else len(text), len(text)):
         depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text[place], 0)

@@ -114,7 +114,29 @@ class Table:
     @property
     def cells(self) -> list[list[str]]:
         """The words of every row, in the columns that are shown."""
-        return [[self.columns[i].text(row[i]) for i in self.shown] for row in self.rows]
+        lines = [[self.columns[i].text(row[i]) for i in self.shown] for row in self.rows]
+        for place, i in enumerate(self.shown):
+            if self.columns[i].is_signature:
+                self._tell_apart(lines, place, i)
+        return lines
+
+    def _tell_apart(self, lines: list[list[str]], place: int, i: int) -> None:
+        """Rows whose words are the same though their signatures are not: these get as much room as tells them apart."""
+        alike: dict[tuple[str, ...], list[int]] = {}
+        said = [at for at, k in enumerate(self.shown) if self.columns[k].kind is TEXT]
+        for at_row, line in enumerate(lines):
+            alike.setdefault(tuple(line[at] for at in said), []).append(at_row)
+        for rows in alike.values():
+            texts = {k: one_line(str(self.rows[k][i])) for k in rows}
+            different = len(set(texts.values()))
+            most = self.columns[i].most
+            if different < 2 or most is None:
+                continue
+            longest = max(map(len, texts.values()))
+            while len({signature_text(text, most) for text in texts.values()}) < different and most < longest:
+                most += 8
+            for k, text in texts.items():
+                lines[k][place] = signature_text(text, most)
 
     def records(self) -> list[dict[str, Any]]:
         """One dictionary a row, of raw values."""

@@ -235,7 +235,7 @@ class Catalog:
         if any((self._folder / layout.INDEX).glob("*.sqlite")):
             warn_once(
                 "index-moved",
-                f"The index of {self._folder} is in {without_password(self._server or '')} from now on; its runs are taken in there.",
+                f"The index of {self._folder} is in {without_password(self._server or '')} from now on; its runs are entered there.",
                 "The SQLite files in its folder index/ are used no more: remove them when store.url is set on every machine.",
                 key=str(self._folder),
             )

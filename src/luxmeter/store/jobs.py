@@ -237,7 +237,7 @@ def _job(text: str) -> Job:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(
             "queue-damaged",
-            f"The queue holds a job that is none: {error}.",
+            f"The queue holds an entry that is no job: {error}.",
             "Restore it from a copy, or move it away and queue anew: runs are not touched.",
         ) from error
 

@@ -145,7 +145,7 @@ class _Reader:
         return UsageError(
             "query-syntax",
             f"The filter {self.text!r} is not understood at position {self.position}: expected {expected}.",
-            "Example: param.lr > 0.1 and metric.acc >= 0.9",
+            "Example: param.lr > 0.1 and name = 'my run' (text with spaces or signs in quotes).",
         )
 
     def _condition(self) -> Condition:

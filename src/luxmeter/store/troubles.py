@@ -30,7 +30,9 @@ class Troubles(list[tuple[str, str, str]]):
             self.append(trouble)
 
     def internal(
-        self, problem: Exception, next_step: str = "The rows at hand were left out; please report it."
+        self,
+        problem: Exception,
+        next_step: str = "The rows it was about to write were left out; please report it.",
     ) -> None:
         """Something nobody thought of."""
         self.complain(

@@ -103,6 +103,6 @@ def cat_then_split(op: Callable[[Tensor], Tensor], tensors: Sequence[Tensor]) ->
 def _ratio(current: float, length: float) -> float:
     if not length > 0:
         raise UsageError(
-            "rampup-length", f"A length of {length!r} steps is no way to go.", "Give a number above zero."
+            "rampup-length", f"A length of {length!r} steps is not above zero.", "Give a number above zero."
         )
     return min(max(current / length, 0.0), 1.0)

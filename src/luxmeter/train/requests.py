@@ -35,10 +35,10 @@ from luxmeter.store import Run
 FORMAT = 1
 WHAT = {
     "status": "say where it stands",
-    "pause": "stop after the step at hand, and go on listening",
+    "pause": "stop after the current step, and go on listening",
     "resume": "go on",
     "checkpoint": "save one now",
-    "stop": "end the training after the step at hand",
+    "stop": "end the training after the current step",
     "set": "change the learning rate, or a parameter",
 }
 FOLDER, LISTENING, REQUESTS, ANSWERS = "control", "listening.json", "requests", "answers"
@@ -118,9 +118,7 @@ def control_run(
         },
     )
     if wait_s <= 0:
-        return Answer(
-            what, f"asked to {what}: it is obeyed at the end of the step at hand", listening["state"]
-        )
+        return Answer(what, f"asked to {what}: it obeys at the end of the current step", listening["state"])
     return _wait_for(run, what, folder / ANSWERS / name, wait_s)
 
 

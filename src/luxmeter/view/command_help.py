@@ -13,6 +13,13 @@ from typing import Any, ClassVar, get_args
 from typer.core import TyperGroup
 
 _WIDEST = 110  # a line that is longer is hard to read
+# Of options whose name does not say what they take: by how the parameter is called.
+_WORDS = {
+    "band": "KIND", "best": "WHICH", "by": "WHAT", "dim": "NAME=SIZE", "dims": "NAME=SIZE", "env": "NAME=VALUE", "ignore": "METRIC",
+    "input_size": "SIZE", "inputs": "SIZE", "keep": "PATH", "lines_in": "PACKAGES", "links": "PATH", "modules": "MODULE", "of": "WHICH", "on": "WHICH",
+    "only": "PATTERN", "param": "NAME=VALUE", "plot": "KIND", "remove": "TAG", "resume": "RUN", "scale": "NAME=SIZES",
+    "scales": "NAME=SIZES", "setup": "MODULE", "skip": "PATTERN", "sort": "FIELDS", "tags": "TAG", "where": "FILTER",
+}  # fmt: skip
 
 
 def context_settings() -> dict[str, Any]:
@@ -86,4 +93,7 @@ def _word(parameter: Any) -> str:
         return "N"
     if kind.startswith("float"):
         return "X"
-    return "PATH" if kind.lower() in ("path", "file") else str(parameter.name).upper().replace("_", "-")
+    if kind.lower() in ("path", "file"):
+        return "PATH"
+    name = str(parameter.name)
+    return _WORDS.get(name, name.upper().replace("_", "-"))

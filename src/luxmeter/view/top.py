@@ -124,7 +124,7 @@ class Top:
         said = self.message or (_KEYS_INSIDE if self._inside else _KEYS)
         if self._asking:
             live = self.runs[self._chosen]
-            said = f"Stop {live.run.id} {one_line(live.run.name)} after the step at hand? y/n"
+            said = f"Stop {live.run.id} {one_line(live.run.name)} after the current step? y/n"
         foot = ScreenLine(one_line(said)[:width], "bold" if self._asking or self.message else "dim")
         return [*body[: max(0, height - 1)], foot]
 

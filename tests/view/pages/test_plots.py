@@ -236,6 +236,22 @@ def test_the_page_loads_nothing(lab: Lab, tmp_path: Path) -> None:
 # -- event files ------------------------------------------------------------------------------------------------
 
 
+def test_a_run_that_was_repeated_with_its_seed_is_named_like_the_other(lab: Lab) -> None:
+    """The older one does not count among repeats, and is a line all the same; so is one that failed."""
+    runs = [run(lab, {"lr": lr, "seed": 1}, {0: 1.0}) for lr in (0.1, 0.1, 0.2)]
+    shown = plot(runs, "loss")
+    names = [line.name for line in shown.charts[0].lines]
+    assert names == [
+        f"net lr=0.1 seed=1 {runs[0].id[:5]}",
+        f"net lr=0.1 seed=1 {runs[1].id[:5]}",
+        "net lr=0.2",
+    ]
+    assert (
+        shown.record()["charts"][0]["lines"][0]["x"] == [0]
+        and type(shown.record()["charts"][0]["lines"][0]["x"][0]) is int
+    )
+
+
 def test_curves_out_of_event_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         with TensorBoardFiles(tmp_path / "tb" / name) as files:

@@ -53,10 +53,11 @@ _NUMBER = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b"
 _END = r"(?![\w:/\\]|[.\-+]\w)"
 _NAME = r"[A-Za-z][\w@./\-]*"
 _PAIR = re.compile(
-    rf"(?:^|(?<=[\s(\[{{|,;│┃║]))(?P<before>(?:[A-Za-z]+ )?)(?P<name>{_NAME})(?P<sign>\s*[:=]\s*|\s+|\s*[|│┃║]\s*)\[?"
+    rf"(?:^|(?<=[\s(\[{{|,;│┃║]))(?P<before>(?:[A-Za-z]+ )?)(?P<name>{_NAME})(?P<sign>\s*[:=]\s*|\s+|\s*[|│┃║]\s*)(?:\[|tensor\()?"
     rf"(?:(?P<part>\d+)\s*/\s*(?P<whole>\d+){_END}|(?P<number>{_NUMBER}){_END})",
     re.I,
 )
+_WIDE = str.maketrans("：，；（）＝", ":,;()=")  # as Chinese input methods write them
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0e-\x1f]")
 _PREFIX = re.compile(r"^\W*(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?Z?\W*")
 _OBJECT = re.compile(r"[{].*[}]")
@@ -86,7 +87,7 @@ class PrintedMetrics:
 
     def read(self, line: str, epoch: int | None = None) -> Found:
         """The values in a line: name, value, step. `epoch`: that in which the line began, if others were printed meanwhile."""
-        text = _ESCAPES.sub("", line[:_LONGEST]).rstrip()
+        text = _ESCAPES.sub("", line[:_LONGEST]).translate(_WIDE).rstrip()
         if not text or self._is_header(text):
             return []
         if not any(map(str.isdigit, text)):

@@ -56,7 +56,7 @@ def curves_of(
         if key not in known:
             raise UsageError(
                 "no-such-metric",
-                f"None of {counted(len(members), 'run')} has a metric {key!r}.",
+                f"{_none_of(members)} a metric {key!r}.",
                 suggestion(key, known) or f"They have: {', '.join(known[:20]) or 'none'}.",
             )
     keys = keys or [key for key in known if not key.startswith("system/")]
@@ -72,6 +72,10 @@ def curves_of(
         key: [(name, [s for m in some if (s := _series(m, key, name)) is not None]) for name, some in groups]
         for key in keys
     }
+
+
+def _none_of(members: Sequence[Run]) -> str:
+    return "The run does not have" if len(members) == 1 else f"None of {len(members)} runs has"
 
 
 def _by_field(members: Sequence[Run], field: Field) -> list[tuple[str, list[Run]]]:
@@ -140,7 +144,7 @@ def axes_of(
         if name not in known_params:
             raise UsageError(
                 "no-such-param",
-                f"None of {counted(len(members), 'run')} has a parameter {name!r}.",
+                f"{_none_of(members)} a parameter {name!r}.",
                 suggestion(name, known_params) or f"They have: {', '.join(known_params[:20]) or 'none'}.",
             )
     shown = list(params) or [
@@ -152,7 +156,7 @@ def axes_of(
         if all(value is None for value in values):
             raise UsageError(
                 "no-such-metric",
-                f"None of {counted(len(members), 'run')} has a finite {key!r}.",
+                f"{_none_of(members)} a finite {key!r}.",
                 suggestion(key, {k for m in members for k in m.summary})
                 or "luxmeter runs lists what there is.",
             )
@@ -286,7 +290,8 @@ def _series(member: Run, key: str, name: str) -> Series | None:
 
 def names_of(members: Sequence[Run]) -> list[str]:
     """What tells runs apart in a legend: name and differing parameters; seed and id where that is not enough."""
-    labels = {m.id: g.label for g in group_runs(members, code=False) for m in g.members}
+    groups = group_runs(members, code=False)
+    labels = {run_id: g.label for g in groups for run_id in (*(m.id for m in g.members), *g.left_out)}
     told = [labels.get(member.id, member.name) for member in members]
     told = [
         label if told.count(label) == 1 or member.seed is None else f"{label} seed={member.seed}"

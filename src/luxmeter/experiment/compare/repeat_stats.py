@@ -82,7 +82,7 @@ def estimate(values: Values, *, confidence: float = 0.95, method: str = "t") -> 
         if n < FEWEST_FOR_BOOTSTRAP:
             raise UsageError(
                 "bootstrap-too-few",
-                f"A bootstrap of {n} values would claim more than it knows.",
+                f"A bootstrap of {n} values gives too narrow an interval.",
                 f'Use method="t", or repeat with at least {FEWEST_FOR_BOOTSTRAP} seeds.',
             )
         found = bootstrap_interval(x, statistic=np.mean, confidence=confidence)

@@ -48,7 +48,7 @@ class LuxmeterHandler:
         logged. `checkpoints` are Ignite's Checkpoint handlers, whose folders are watched.
         """
         if every < 1:
-            raise UsageError("log-every", f"Every {every} iterations is never.", "Give 1 or more.")
+            raise UsageError("log-every", f"Every {every} iterations means never.", "Give 1 or more.")
         add = trainer.add_event_handler
         add(Events.STARTED, self._begin, list(checkpoints))
         add(Events.ITERATION_COMPLETED(every=every), self._step, output or _values, optimizer)

@@ -169,7 +169,7 @@ def _stage(item: Item, new: Path) -> None:
         if item.sha256 and sha256_of(target) != item.sha256:
             raise StoreError(
                 "blob-damaged",
-                f"{item.path} as it is kept does not hold what its name says.",
+                f"{item.path} as the run keeps it is damaged: its SHA-256 is another.",
                 "Restore the run from a copy; nothing was written.",
             )
     else:

@@ -268,7 +268,7 @@ def _refused(name: str, why: str) -> StoreError:
     return StoreError(
         "archive-member",
         f"The archive's member {name!r} {why}.",
-        "Nothing was taken in; do not trust where the archive came from.",
+        "Nothing was imported; do not trust where the archive came from.",
     )
 
 
@@ -296,7 +296,7 @@ def _run_in(staging: Path, source: Path) -> Path:
     raise StoreError(
         "no-run-in-archive",
         f"{source} holds no run.",
-        "Give what luxmeter export wrote; TensorBoard and MLflow have: luxmeter import tensorboard DIR.",
+        "Name a file that luxmeter export wrote; other tools: luxmeter import tensorboard DIR, luxmeter import mlflow URI.",
     )
 
 
@@ -328,7 +328,7 @@ def _check_manifest(folder: Path, source: Path) -> None:
         raise StoreError(
             "archive-damaged",
             f"{source} is damaged: {', '.join(sorted(wrong)[:3])}{more}.",
-            "Nothing was taken in. Export the run again, or copy the archive again.",
+            "Nothing was imported. Export the run again, or copy the archive again.",
         )
 
 
@@ -369,7 +369,7 @@ def _checked(folder: Path, source: Path) -> dict[str, Any]:
 
 
 def _unfit(source: Path, why: str) -> StoreError:
-    return StoreError("run-unfit", f"The run in {source} cannot be taken in: {why}.", "Export it again.")
+    return StoreError("run-unfit", f"The run in {source} cannot be imported: {why}.", "Export it again.")
 
 
 def _remove(path: Path) -> None:

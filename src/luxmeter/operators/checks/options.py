@@ -22,7 +22,9 @@ def _items(given: Any) -> Any:
 class CheckOptions:
     """How to check."""
 
-    rounds: int = option(1, "Rounds, each with new random inputs (num_epoches of old).", check=at_least(1))
+    rounds: int = option(
+        1, "Rounds, each with new random inputs (Torbencher's num_epoches).", check=at_least(1)
+    )
     dtypes: Sequence[str] = option(("fp32",), "fp32,bf16,fp16,fp64.", read=_items)
     device: str | Sequence[str] = option(
         "cpu", "cpu,cuda or any that torch, or a plug-in, knows.", read=_items
@@ -36,7 +38,7 @@ class CheckOptions:
         read=_items,
         many=True,
     )
-    samples: int | None = option(None, "At most so many inputs of a case a round.")
+    samples: int | None = option(None, "At most so many inputs for each case in a round.")
     backward: bool = option(True, "Compare gradients.")
     seed: int = option(0, "All random inputs come from it.")
     including_success: bool = option(True, "Keep the rows of what passed.")
@@ -50,7 +52,7 @@ class CheckOptions:
     workers: int | None = option(None, "Processes at work; else as many as there are processors.")
     timeout_s: float | None = option(
         None,
-        "Seconds after which a case has hung at an input; else 60, or 600 where inputs are compiled or exported.",
+        "Seconds after which a case counts as hung at an input; else 60, or 600 where inputs are compiled or exported.",
     )
     python: str = option(sys.executable, "The interpreter whose torch is checked; else this one.")
     resume: Path | str | None = option(

@@ -19,7 +19,7 @@ from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
 from luxmeter.files import parsed_json, write_named
-from luxmeter.render import NUMBER, Column, Table, counted, plain
+from luxmeter.render import DURATION, NUMBER, Column, Table, counted, plain
 from luxmeter.store import put_result
 from luxmeter.typed_fields import checked_fields
 
@@ -228,7 +228,7 @@ class CheckResult:
             Column("samples", NUMBER, goes=1),
             Column("error", NUMBER, form=".1e", missing=""),
             Column("allowed", NUMBER, form=".1e", missing=""),
-            Column("us", NUMBER, form=".4g", missing="", hidden="empty", goes=0),
+            Column("time", DURATION, missing="", hidden="empty", goes=0),
             Column("called with", is_signature=True, most=48, folds=16, goes=3),
             Column("reason", folds=24, most=200),
         ]
@@ -237,7 +237,7 @@ class CheckResult:
             first = r.errors[0] if r.errors else None
             lines.append([
                 r.status, r.name, r.dtype, r.device, r.backend, r.failed, r.samples, first.error if first else None,
-                first.allowed if first else None, r.time_us if everything else None,
+                first.allowed if first else None, r.time_us * 1e3 if everything and r.time_us is not None else None,
                 (first.shrunk or first.signature) if first else r.largest, r.reason,
             ])  # fmt: skip
         return Table(columns, lines, notes=self.notes())

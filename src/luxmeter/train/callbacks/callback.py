@@ -236,7 +236,9 @@ class Callbacks:
                 f"Hook {callback.__name__}().",
             )
         if type(every) is not int or every < 1:
-            raise UsageError("callback-every", f"every={every!r} is never.", "Give a whole number from 1 on.")
+            raise UsageError(
+                "callback-every", f"every={every!r} means never.", "Give a whole number from 1 on."
+            )
         chosen = getattr(callback, "priority", DEFAULT_PRIORITY) if priority is None else priority
         hooked = Hooked(callback, chosen, every, once)
         if isinstance(chosen, bool) or not isinstance(chosen, int | float):

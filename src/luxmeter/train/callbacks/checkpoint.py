@@ -36,7 +36,7 @@ class ModelCheckpoint(Callback):
     ) -> None:
         for name, every in (("every_epochs", every_epochs), ("every_steps", every_steps)):
             if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-                raise UsageError("checkpoint-every", f"{name}={every!r} is never.", "Give 1 or more.")
+                raise UsageError("checkpoint-every", f"{name}={every!r} means never.", "Give 1 or more.")
         self.monitor = None if monitor is None else Monitor(monitor, mode, who="ModelCheckpoint")
         self.every_epochs = every_epochs
         self.every_steps = every_steps
@@ -134,7 +134,7 @@ class TimingCheckpoint(Callback):
     def __init__(self, minutes: float = 10.0, *, clock: Callable[[], float] = time.monotonic) -> None:
         if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not minutes > 0:
             raise UsageError(
-                "checkpoint-every", f"minutes={minutes!r} is never.", "Give a number above zero."
+                "checkpoint-every", f"minutes={minutes!r} means never.", "Give a number above zero."
             )
         self.seconds = minutes * 60
         self._clock = clock

@@ -51,7 +51,7 @@ class NaNGuard(Callback):
         anomaly: bool = True,
     ) -> None:
         if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-            raise UsageError("nan-guard-every", f"every={every!r} is never.", "Give 1 or more.")
+            raise UsageError("nan-guard-every", f"every={every!r} means never.", "Give 1 or more.")
         if exact and every not in (None, 1):
             raise UsageError(
                 "nan-guard-every",

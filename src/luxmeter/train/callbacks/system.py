@@ -35,7 +35,7 @@ class SystemMetrics(Callback):
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise UsageError("system-every", f"every={every!r} is never.", "Give 1 or more.")
+            raise UsageError("system-every", f"every={every!r} means never.", "Give 1 or more.")
         if samples is not None and not callable(samples):
             raise UsageError(
                 "system-samples",

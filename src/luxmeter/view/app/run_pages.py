@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import captured_tree, diff_runs
 from luxmeter.render import (
+    BYTES,
     NUMBER,
     Chart,
     Column,
@@ -180,7 +181,7 @@ def code_page(run: Run, path: str, against: Run | None) -> Html:
         if path not in tree.files:
             return joined((head, error(f"The code of this run has no file {path!r}.")))
         return joined((head, card(path, _shown(tree.read(path), "code", ""))))
-    table = Table([Column("file"), Column("bytes", NUMBER)], [[name, len(tree.read(name))] for name in names])
+    table = Table([Column("file"), Column("size", BYTES)], [[name, len(tree.read(name))] for name in names])
 
     def link(row: int, column: int, _: str) -> str | None:
         return f"/run/{run.id}/code?{urlencode({'path': names[row]})}" if column == 0 else None

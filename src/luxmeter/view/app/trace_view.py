@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from luxmeter.calls import KINDS, OUTSIDE, TraceResult, kind_of, load_trace, on_device
-from luxmeter.render import Bar, Timeline, span
+from luxmeter.render import Bar, Timeline, signature_text, span
 
 _MOST_TRACES = 4
 _USUAL = 1200  # pixels
@@ -149,7 +149,7 @@ def _bar(result: TraceResult, lane: dict[str, Any], k: int) -> Bar:
     recording = result.recording
     words = recording.callables[int(lane["callable"][k])]
     signature = recording.signatures[int(lane["signature"][k])]
-    detail = words.path or (str(signature) if signature else "")
+    detail = words.path or (signature_text(str(signature), None) if signature else "")
     return Bar(
         words.shown, detail, int(lane["start"][k]), int(lane["length"][k]), int(lane["depth"][k]), kind_of(words.name, words.path)
     )  # fmt: skip

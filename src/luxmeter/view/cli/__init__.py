@@ -59,7 +59,7 @@ def build_app(command: str = "") -> typer.Typer:
 
     @app.callback(invoke_without_command=True)
     def _options(
-        version: bool = typer.Option(False, "--version", help="Show the version and end.", is_eager=True),
+        version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
     ) -> None:
         if version:
             sys.stdout.write(f"luxmeter {__version__}\n")

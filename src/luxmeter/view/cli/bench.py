@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
             [],
             "--against",
             metavar="WORD",
-            help="Measure in turns with another side, and compare: its interpreter, or what differs there: threads=2, dtypes=bf16, "
+            help="Measure in turns with a second setup and compare: its interpreter, or what differs there: threads=2, dtypes=bf16, "
             "env=NAME=VALUE. Repeat. Then -o A -o B keeps both.",
         ),
         into: str = run_option("--into", help="Put the result into this run: RUN/bench."),

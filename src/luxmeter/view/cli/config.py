@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
         trust: bool = typer.Option(
             False,
             "--trust",
-            help="Let what this lab's settings name outside of it hold: a database, a program.",
+            help="Accept the database and the program outside of this lab that its settings name.",
         ),
         listing: bool = typer.Option(False, "-l", "--list", help="List the variables."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Pause, resume, save, stop or change the training of a Trainer that is under way, or ask where it stands.
 
-        It is obeyed at the end of the step at hand, and written down in the run.
+        The training obeys at the end of the step it is in, and the run keeps a note of it.
         """
         from luxmeter.experiment import find_run, split_changes
         from luxmeter.render import one_line, print_json

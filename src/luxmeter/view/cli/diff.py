@@ -48,8 +48,10 @@ def register(app: typer.Typer) -> None:
         a: str = run_argument(
             help="A run (id, name, tag, latest~1, path), what it holds (RUN/trace, RUN/bench, RUN/model), a trace or a file."
         ),
-        b: str = run_argument(help="What to hold against it."),
-        more: list[str] = run_argument(None, metavar="C", help="More benchmarks: each against the first."),
+        b: str = run_argument(help="What to compare it with."),
+        more: list[str] = run_argument(
+            None, metavar="C", help="More benchmarks: each is compared with the first."
+        ),
         what: str = typer.Option("", "--what", help="runs or traces, of runs that were traced too."),
         metric: str = typer.Option("", "--metric", "-m", help="Runs: the metric to explain."),
         full: bool = typer.Option(
@@ -75,8 +77,9 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
-        """What differs between two runs (parameters, code, environment, metrics, and which of them plausibly explains
-        it; then the traces, benchmarks and models that both hold), or two of those. Noise is not called a difference.
+        """What differs between two runs: parameters, code, environment, metrics and what plausibly explains them, then the
+        traces, benchmarks and models that both hold; or between two traces, benchmarks, checks or models. Noise is not called
+        a difference.
 
         Exit codes: 0, 1 (with --fail-on-regression: something got worse), 2 (bad input, or not to be compared)."""
         from luxmeter.view.named import named

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Evaluate a kept run, with the code that it captured: its program runs up to the training and evaluates instead.
 
-        Nothing is trained and no run is made. A Trainer that gives regist_databundler functions makes the data at hand alone.
+        Nothing is trained and no run is made. Where a Trainer gives functions to regist_databundler, only the data asked for is made.
         """
         from luxmeter.experiment import find_run
         from luxmeter.render import one_line, print_json

@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
                 print_json([{"id": run_id, "folder": str(lab.folder / "runs" / run_id)} for run_id in ids])
             else:
                 for run_id in ids:
-                    sys.stdout.write(f"Took in {run_id}\n")
+                    sys.stdout.write(f"Imported {run_id}\n")
                 sys.stdout.write(
                     f"{counted(len(ids), 'run')} of {kind} {'is' if len(ids) == 1 else 'are'} in {lab.folder}\n"
                 )
@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
                 sys.stdout.write(f"{one.id} is here already, in {one.folder}\n")
             else:
                 renamed = f" (its id {one.was} was taken by another run)" if one.was != one.id else ""
-                sys.stdout.write(f"Took in {one.id}{renamed} to {one.folder}\n")
+                sys.stdout.write(f"Imported {one.id}{renamed} to {one.folder}\n")
 
 
 def _foreign(kind: str, source: str) -> list[str]:

@@ -34,7 +34,11 @@ def register(app: typer.Typer) -> None:
             help="Size of an input, batch first: 1,3,224,224, 1,128:int64 or name=1,128:int64. Repeat for several.",
         ),
         against: list[str] = typer.Option(
-            [], "--against", "-a", help="Another factory to put beside it. Repeat for several."
+            [],
+            "--against",
+            "-a",
+            metavar="FACTORY",
+            help="Another factory to put beside it. Repeat for several.",
         ),
         depth: int = typer.Option(2, "--depth", "-d", min=0, help="How deep the tree is shown."),
         dtype: str = typer.Option("", "--dtype", help="As if the weights had this type: bfloat16, float16."),
@@ -61,7 +65,7 @@ def register(app: typer.Typer) -> None:
             None, "--html", help="Write a page to this file; several models stand side by side on it."
         ),
     ) -> None:
-        """What a model costs: parameters, MACs, FLOPs, memory, and on request latency. Nothing is computed otherwise."""
+        """What a model costs: parameters, MACs, FLOPs, memory, and with --latency its time."""
         from luxmeter.view.named import into_run, run_for
 
         given = _inputs(inputs)

@@ -23,7 +23,11 @@ def register(app: typer.Typer) -> None:
     app.add_typer(new, name="new")
 
     @new.command(epilog="Example: luxmeter new config config.py; luxmeter train config.py")
-    def config(file: Path = typer.Argument(Path("config.py"), help="Where to; never over a file.")) -> None:
+    def config(
+        file: Path = typer.Argument(
+            Path("config.py"), help="Where to write it; an existing file is never overwritten."
+        ),
+    ) -> None:
         """Write a Python config with comments: a classifier of made-up images, trained in seconds."""
         from luxmeter.train import new_config
 

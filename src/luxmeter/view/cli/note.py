@@ -17,7 +17,9 @@ def register(app: typer.Typer) -> None:
     def note(
         run: str = run_argument(help="The run: id, name, tag, latest~1 or path."),
         text: str | None = typer.Argument(None, help="The note; without one it is shown. '' removes it."),
-        add: bool = typer.Option(False, "--add", help="Behind what is there, on a line of its own."),
+        add: bool = typer.Option(
+            False, "--add", help="Add the text to the note that is there, on a line of its own."
+        ),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Show or write a run's note."""

@@ -135,7 +135,7 @@ def _wait(queue: typer.Typer) -> None:
             None, help="Jobs by number, or a sweep by its name; else all that wait or run."
         ),
     ) -> None:
-        """Wait until jobs have ended. Ends with 0 if all of them are done, with 1 if not."""
+        """Wait until jobs have ended. Exit code 0 if all of them are done, 1 if not."""
         from luxmeter.store import ENDED
         from luxmeter.train import line_of_job
 

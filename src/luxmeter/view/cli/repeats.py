@@ -26,10 +26,10 @@ def register(app: typer.Typer) -> None:
         best: str = typer.Option("", help="high or low; else the metric's name tells."),
         correction: str = typer.Option("holm", help="holm, fdr or none."),
         paired: bool = typer.Option(False, "--paired", help="Compare seed by seed."),
-        alpha: float = typer.Option(0.05, help="Errors accepted."),
-        power: float = typer.Option(0.8, help="How surely a difference is to be seen."),
+        alpha: float = typer.Option(0.05, help="The share of false alarms that is accepted."),
+        power: float = typer.Option(0.8, help="How often a difference that is there is to be seen."),
         matters: float | None = typer.Option(None, help="The smallest difference worth showing."),
-        any_code: bool = typer.Option(False, "--any-code", help="Also across changes of the code."),
+        any_code: bool = typer.Option(False, "--any-code", help="Compare runs even if their code differs."),
         archived: bool = typer.Option(False, "--archived", help="Also archived runs."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:

@@ -29,14 +29,14 @@ def register(app: typer.Typer) -> None:
             1e-5, min=0, help="The largest relative difference that still counts as the same."
         ),
         ignore: list[str] = typer.Option(
-            [], "--ignore", help="Metrics to leave out, * is wild. Repeat for several."
+            [], "--ignore", help="Metrics to leave out; * is a wildcard. Repeat for several."
         ),
         given: Any = None,
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
         """Run it again, with that code, command, seed and random state, as a new run; compare metric by metric.
 
-        Ends with 0 if it came out the same bit by bit or within the tolerance, with 1 if not.
+        Exit code 0 if it came out the same, bit by bit or within the tolerance, 1 if not.
         """
         from luxmeter.experiment import find_run, lab_of, match_runs, start_rerun
 

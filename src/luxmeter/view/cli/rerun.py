@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run a run's code and command again as a new run, with changed parameters, written as its script takes them.
 
-        Ends with 1 if the program failed or did not take a change.
+        Exit code 1 if the program failed or did not take a change.
         """
         from luxmeter.experiment import (
             changed_arguments,

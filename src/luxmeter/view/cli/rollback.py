@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be done, do nothing."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
     ) -> None:
-        """Bring code and checkpoints back, never over changes that are neither committed nor kept by a run."""
+        """Bring a run's code and checkpoints back; never overwrites changes that are neither committed nor kept by a run."""
         from luxmeter.experiment import find_run, roll_back
 
         found = find_run(run)

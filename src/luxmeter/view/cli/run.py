@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run a script and keep its run: parameters, code, environment, output, files, metrics, how it ended.
 
-        The script runs as without it. If it makes a lux.Experiment itself, that goes on in this run.
+        The script runs as it does without luxmeter. If it makes a lux.Experiment itself, that writes into this run.
         """
         from luxmeter.view import program
 

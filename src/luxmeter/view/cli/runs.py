@@ -10,7 +10,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.literal import parse
-from luxmeter.render import NUMBER, Column, Table, one_line, print_json
+from luxmeter.render import BYTES, Column, Table, one_line, print_json
 
 if TYPE_CHECKING:
     from luxmeter.experiment import Question, Runs
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
     )
     def runs(
         where: str = typer.Argument("", help="A filter: FIELD OPERATOR VALUE, joined by and, or, not."),
-        name: str = typer.Option("", help="Runs of this experiment; * and ? are wild."),
+        name: str = typer.Option("", help="Runs of this experiment; * and ? are wildcards."),
         tag: list[str] = typer.Option(
             [], "--tag", "-t", help="Runs with this tag. Repeat: with all of them."
         ),
@@ -37,13 +37,15 @@ def register(app: typer.Typer) -> None:
             help="running, finished, failed, interrupted, lost or damaged. Repeat: any of them.",
         ),
         param: list[str] = typer.Option([], "--param", "-p", help="A parameter's value: -p optim.lr=0.1"),
-        sort: str = typer.Option("-created", help="Fields, comma between; - before one that falls."),
+        sort: str = typer.Option(
+            "-created", help="Fields, separated by commas; with - before it a field falls: the largest first."
+        ),
         limit: int | None = typer.Option(
             None, min=0, help=f"At most so many; 0 for all. [default: {_SHOWN}]"
         ),
         columns: str = typer.Option("", help="id,name,state,param.lr,metric.acc.max,..."),
-        archived: bool = typer.Option(False, "--archived", help="The archived ones alone."),
-        every: bool = typer.Option(False, "--all", help="Archived ones too."),
+        archived: bool = typer.Option(False, "--archived", help="Archived runs only."),
+        every: bool = typer.Option(False, "--all", help="Archived runs too."),
         group: bool = typer.Option(False, "--group", help="Runs that differ only in their seed as one row."),
         made: Path | None = typer.Option(
             None, "--made", help="The runs that made this file, by its content."
@@ -137,7 +139,7 @@ def _print_makers(file: Path, among: Runs | None, as_json: bool) -> None:
         [run_id, f["event"], f["time"], f["size_bytes"], f["path"]] for run_id in made for f in made[run_id]
     ]
     if rows:
-        columns = [Column("run"), Column("event"), Column("when"), Column("bytes", NUMBER), Column("file")]
+        columns = [Column("run"), Column("event"), Column("when"), Column("size", BYTES), Column("file")]
         Table(columns, rows).print()
     else:
         sys.stdout.write(f"No run of this lab made {file}.\n")

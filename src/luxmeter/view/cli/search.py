@@ -28,14 +28,16 @@ def register(app: typer.Typer) -> None:
     def search(
         ctx: typer.Context,
         start: str = typer.Argument("", help="The structure string to start from, or a file that holds one."),
-        params: float | None = typer.Option(None, help="Most parameters: 1e6."),
-        macs: float | None = typer.Option(None, help="Most MACs (multiply-adds) of one image: 400e6."),
-        layers: int | None = typer.Option(None, help="Most sub-layers."),
+        params: float | None = typer.Option(None, help="At most so many parameters: 1e6."),
+        macs: float | None = typer.Option(
+            None, help="At most so many MACs (multiply-adds) for one image: 400e6."
+        ),
+        layers: int | None = typer.Option(None, help="At most so many sub-layers."),
         latency_ms: float | None = typer.Option(
-            None, help="Longest forward pass of one image on this machine."
+            None, help="Most milliseconds of a forward pass of one image on this machine."
         ),
         population: int = typer.Option(32, help="Candidates kept; steps in a generation."),
-        generations: int | None = typer.Option(None, help="How long.  [default: 16]"),
+        generations: int | None = typer.Option(None, help="How many generations.  [default: 16]"),
         input_size: str = typer.Option("16,3,32,32", "--input", "-i", help="Batch, channels, height, width."),
         classes: int | None = typer.Option(10, help="Classes of the classifier that is counted."),
         se: bool = typer.Option(False, "--se", help="Build all residual blocks with squeeze and excitation."),

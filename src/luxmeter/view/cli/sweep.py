@@ -38,8 +38,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Try many values of parameters: each is a job of the queue, all are run now.
 
-        Options that are none of the sweep's are the program's, and so is all behind --.
-        Ctrl-C takes no more, waits for those that run and leaves the rest in the queue; luxmeter queue work goes on.
+        Options that sweep does not have go to the program, as does all that follows --.
+        Ctrl-C starts no more jobs, waits for those that run and leaves the rest in the queue, where luxmeter queue work takes them up.
         """
         from luxmeter.train import Sweep
 

@@ -41,7 +41,9 @@ def register(app: typer.Typer) -> None:
             help="Go on from the latest checkpoint of the last run of this name, of RUN, or from a file.",
         ),
         debug: bool = typer.Option(
-            False, "--debug", help="For breakpoint(): no workers read data, and errors are shown whole."
+            False,
+            "--debug",
+            help="To use breakpoint(): data is read without worker processes, and errors are shown whole.",
         ),
         processes: int = typer.Option(
             1,
@@ -67,7 +69,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Train what a config says: a run is made, trained, evaluated and kept, the config with it.
 
-        Values are typed by what they replace, and what is derived from them in the config follows.
+        A value gets the type of what it replaces; what the config computes from it changes with it.
         """
         from luxmeter.experiment import job_given
         from luxmeter.train import launch

@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
             8265, "--port", min=0, max=65535, help="Where it listens; 0: any that is free."
         ),
         host: str = typer.Option(
-            "127.0.0.1", "--host", help="For others than this machine: then a token is in the address."
+            "127.0.0.1",
+            "--host",
+            help="The address it listens on, to let other machines in: the link then has a token.",
         ),
         edit: bool = typer.Option(False, "--edit", help="Notes, tags and running trainings may be changed."),
         browser: bool = typer.Option(True, help="Open a browser."),

@@ -30,7 +30,8 @@ def register(app: typer.Typer) -> None:
         input_size: str = typer.Option("16,3,32,32", "--input", "-i", help="Batch, channels, height, width."),
         score: str = typer.Option("zen", help="zen, naswot, synflow or grad_norm (which needs --classes)."),
         repeat: int | None = typer.Option(
-            None, help="Repetitions; more narrow the interval.  [default: 4 for zen, else 1]"
+            None,
+            help="Repetitions: with more of them the interval is narrower.  [default: 4 for zen, else 1]",
         ),
         mode: str | None = typer.Option(
             None,

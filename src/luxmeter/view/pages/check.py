@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from luxmeter.operators import CheckResult
-from luxmeter.render import NUMBER, Column, Html, Table, card, element, joined, table_html
+from luxmeter.render import DURATION, NUMBER, TEXT, Column, Html, Table, card, element, joined, table_html
 from luxmeter.view.web import page
 
 MOST_ROWS = 5000
 _MOST_SCRIPTS = 200
-_NUMBERS = {"round", "sample", "seed", "error", "allowed", "rounds", "samples", "wrong", "worst / allowed", "us", "elements"}  # fmt: skip
+_NUMBERS = {"round", "sample", "seed", "error", "allowed", "rounds", "samples", "wrong", "worst / allowed", "elements"}  # fmt: skip
+_SIGNATURES = {"smallest input", "called with", "largest input"}
 
 
 def check_page(result: CheckResult) -> str:
@@ -34,7 +35,7 @@ def check_html(result: CheckResult) -> Html:
     ]  # fmt: skip
     cases = [
         [r.name, r.status, r.dtype, r.device, r.backend, r.failed, r.samples, r.rounds, round(r.worst, 4), r.reason,
-         None if r.time_us is None else round(r.time_us, 2), r.elements, r.largest]
+         None if r.time_us is None else r.time_us * 1e3, r.elements, r.largest]
         for r in result.rows
     ]  # fmt: skip
     scripts = [
@@ -49,9 +50,9 @@ def check_html(result: CheckResult) -> Html:
     heads = ["case", "status", "dtype", "device", "backend"]
     return joined(
         (
-            _card("Errors", [*heads, "part", "error", "allowed", "reason", "smallest", "given", "round", "sample", "seed"], wrong),
+            _card("Errors", [*heads, "part", "error", "allowed", "reason", "smallest input", "called with", "round", "sample", "seed"], wrong),
             card("Scripts that show them", *scripts) if scripts else None,
-            _card("Cases", [*heads, "wrong", "samples", "rounds", "worst / allowed", "reason", "us", "elements", "given most"], cases),
+            _card("Cases", [*heads, "wrong", "samples", "rounds", "worst / allowed", "reason", "time", "elements", "largest input"], cases),
             _card("Excused", ["samples", "reason"], [[n, why] for why, n in result.excused().items()]),
         )
     )  # fmt: skip
@@ -60,8 +61,10 @@ def check_html(result: CheckResult) -> Html:
 def _card(title: str, names: list[str], rows: Sequence[Sequence[object]]) -> Html | None:
     if not rows:
         return None
+    kinds = {"time": DURATION, **dict.fromkeys(_NUMBERS, NUMBER)}
     columns = [
-        Column(name, NUMBER if name in _NUMBERS else Column(name).kind, hidden="empty") for name in names
+        Column(name, kinds.get(name, TEXT), hidden="empty", is_signature=name in _SIGNATURES)
+        for name in names
     ]
     notes = [f"{len(rows) - MOST_ROWS:,} more are in the result"] if len(rows) > MOST_ROWS else []
     return card(title, table_html(Table(columns, rows[:MOST_ROWS], notes=notes)))

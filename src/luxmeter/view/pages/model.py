@@ -153,7 +153,7 @@ def _parting(cost: ModelCost) -> Html | None:
         Column("mark"),
     ]
     rows = [[s.name, s.kind, s.time, s.flops, s.mark] for s in marked]
-    return card("Where time and FLOPs part", table_html(Table(columns, rows)))
+    return card("Modules slow or fast for their FLOPs", table_html(Table(columns, rows)))
 
 
 def _operators(cost: ModelCost) -> Html:

@@ -92,7 +92,7 @@ class Plot:
                     "metric": c.title,
                     "x": c.x_label,
                     "band": c.note,
-                    "lines": [_line(line) for line in c.lines],
+                    "lines": [_line(line, of_steps=c.x_label == "step") for line in c.lines],
                 }
                 for c in self.charts
             ],
@@ -104,9 +104,13 @@ class Plot:
         return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:{height}px;border:0"></iframe>'
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: Line, *, of_steps: bool) -> dict[str, Any]:
     parts = {part: getattr(line, part) for part in ("x", "y", "raw", "low", "high")}
     found = {part: values.tolist() for part, values in parts.items() if values is not None}
+    if of_steps and all(
+        step.is_integer() for step in found["x"]
+    ):  # a mean over other steps lies between them
+        found["x"] = [int(step) for step in found["x"]]
     return {"name": line.name, "n": line.n, **found}
 
 

@@ -33,6 +33,7 @@ from luxmeter.render import (
     element,
     flame_html,
     joined,
+    signature_text,
     span,
     table_html,
     tabs,
@@ -62,7 +63,7 @@ def trace_facts(result: TraceResult) -> list[str]:
     cost, table = result.cost(), result.table()
     return [
         f"{cost.calls:,} calls of {len(table):,} APIs",
-        f"{cost.elapsed_ns / 1e9:.3f} s traced",
+        f"{span(cost.elapsed_ns)} traced",
         cost.of_calls,
         cost.of_once,
         *(["totals only: no flame graph and no timeline"] if result.recording.totals else []),
@@ -148,7 +149,7 @@ def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> H
     """One table of calls, the most costly first."""
     several = {row.framework for row in table} - {"", "torch"}
     columns = [
-        Column(name), Column("framework", hidden="" if several else "same"), Column("of", hidden="empty"), Column("calls", NUMBER),
+        Column(name), Column("framework", hidden="" if several else "same"), Column("of", hidden="empty", is_signature=name == "Signature"), Column("calls", NUMBER),
         Column("total", DURATION), Column("self", DURATION), Column("share", SHARE, bar=True), Column("mean", DURATION), Column("p50", DURATION),
         Column("p95", DURATION), Column("max", DURATION), Column("first", DURATION), Column("device", DURATION, hidden="empty"), Column("memory", BYTES, hidden="empty"),
     ]  # fmt: skip
@@ -238,7 +239,7 @@ def timeline_of(result: TraceResult, window: Window, step: Step | None = None) -
         words = recording.callables[int(events["callable"][k])]
         signature = recording.signatures[int(events["signature"][k])]
         lanes.setdefault(lane, []).append(
-            Bar(words.shown, words.path or (str(signature) if signature else ""), int(events["start_ns"][k]) - zero,
+            Bar(words.shown, words.path or (signature_text(str(signature), None) if signature else ""), int(events["start_ns"][k]) - zero,
                 int(events["duration_ns"][k] + events["own_ns"][k]), int(events["depth"][k]), kind_of(words.name, words.path))
         )  # fmt: skip
         if "device_ns" in events and events["device_ns"][k] > 0:

@@ -50,7 +50,7 @@ def model_report(
 
 
 def cost_tables(cost: ModelCost, *, depth: int = 2, memory: bool = False) -> list[Table]:
-    """Modules, where time and FLOPs part, operators; with `memory`, what training needs by optimizer."""
+    """Modules, those slow or fast for their FLOPs, operators; with `memory`, what training needs by optimizer."""
     tables = [_module_table(cost, depth)]
     if cost.latency is not None and (marked := [share for share in shares(cost) if share.mark]):
         tables.append(_share_table(marked))
@@ -178,7 +178,7 @@ def _operator_table(cost: ModelCost, limit: int = 10) -> Table:
 
 def _share_table(rows: list[Share]) -> Table:
     columns = [
-        Column("where time and FLOPs part", one_line=True),
+        Column("modules slow or fast for their FLOPs", one_line=True),
         Column("kind"),
         Column("% of time", SHARE),
         Column("% of FLOPs", SHARE),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import IO
@@ -12,6 +13,10 @@ from luxmeter.train import paused_at
 from luxmeter.view.text.runs import value_text, when_text
 
 _MOST_FILES, _MOST_LINES = 20, 10
+_ERROR_LINES = 8
+_INSTALLED = re.compile(
+    r"[\\/](site|dist)-packages[\\/]|[\\/]lib[\\/]python3|<frozen "
+)  # on whatever machine it ran
 
 
 def write_page(
@@ -37,9 +42,26 @@ def _head(run: Run, out: IO[str]) -> None:
     for name, text in head_facts(run).items():
         out.write(f"  {name:8} {text}\n")
     if run.error:
-        out.write(
-            "  error\n" + "".join(f"    {line}\n" for line in plain(run.error).strip().splitlines()[-8:])
-        )
+        out.write("  error\n" + "".join(f"    {line}\n" for line in _error_lines(plain(run.error))))
+
+
+def _error_lines(text: str) -> list[str]:
+    """The end of a traceback, without the frames of installed packages if others are left."""
+    lines = text.strip().splitlines()
+    kept: list[str] = []
+    left_out, is_foreign = 0, False
+    for line in lines:
+        if line.startswith("  File "):
+            is_foreign = _INSTALLED.search(line) is not None
+            left_out += is_foreign
+        elif not line.startswith("  "):
+            is_foreign = False
+        if not is_foreign:
+            kept.append(line)
+    if not left_out or not any(line.startswith("  File ") for line in kept):
+        return lines[-_ERROR_LINES:]
+    frames = "1 frame" if left_out == 1 else f"{left_out} frames"
+    return [*kept[-_ERROR_LINES:], f"({frames} in installed packages left out: --error shows all)"]
 
 
 def head_line(run: Run) -> str:

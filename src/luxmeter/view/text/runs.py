@@ -10,10 +10,11 @@ from typing import Any
 
 from luxmeter.described import canonical
 from luxmeter.files import from_json
-from luxmeter.render import NUMBER, TEXT, Column, Table, long_span, number, one_line
+from luxmeter.render import NUMBER, TEXT, Column, Table, long_span, number, one_line, terminal_width
 from luxmeter.store import Field, RunRow, parse_field, records
 
 _PARAM_COLUMNS, _METRIC_COLUMNS = 6, 4
+_NARROW, _NAME = 110, 12  # below so many columns a long name is cut before state, created or duration go
 
 
 def when_text(created_ns: int) -> str:
@@ -82,16 +83,22 @@ def heading(field: Field) -> str:
 
 def print_rows(rows: Sequence[RunRow], columns: Sequence[str]) -> list[str]:
     """Print a table that fits the terminal; returns the columns that found no room."""
-    return rows_table(rows, columns, most=40 if sys.stdout.isatty() else None).print()
+    width = terminal_width(sys.stdout)
+    narrow = width is not None and width < _NARROW
+    return rows_table(
+        rows, columns, most=40 if sys.stdout.isatty() else None, name_folds=_NAME if narrow else None
+    ).print()
 
 
-def rows_table(rows: Sequence[RunRow], columns: Sequence[str], *, most: int | None = None) -> Table:
-    """Runs under these columns; texts longer than `most` are cut."""
+def rows_table(
+    rows: Sequence[RunRow], columns: Sequence[str], *, most: int | None = None, name_folds: int | None = None
+) -> Table:
+    """Runs under these columns; texts longer than `most` are cut, and names down to `name_folds` where room is short."""
     fields = [parse_field("tag" if c == "tags" else c) for c in columns]
     typed = [
         Column(
             heading(field), NUMBER if field.kind in ("metric", "duration") else TEXT, one_line=True,
-            most=most, goes=_GOES.get(field.kind, 0) - place / 1000, is_state=field.kind == "state",
+            most=most, folds=None if name_folds is None else name_folds if field.kind == "name" else most, goes=_GOES.get(field.kind, 0) - place / 1000, is_state=field.kind == "state",
         )
         for place, field in enumerate(fields)
     ]  # fmt: skip

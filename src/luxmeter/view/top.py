@@ -22,7 +22,7 @@ from luxmeter.store import GoingRuns
 from luxmeter.train import control_run
 from luxmeter.view.live import LiveCurve, LiveRun
 from luxmeter.view.text.run import METRIC_COLUMNS
-from luxmeter.view.text.runs import value_text
+from luxmeter.view.text.runs import short_ids, value_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -130,10 +130,7 @@ class Top:
 
     def table(self, chosen: str | None = None) -> Table:
         """A row for each run; `chosen` is marked."""
-        heads = {
-            live.run.id: _short(live.run.id, [other.partition("-")[0] for other in self.runs])
-            for live in self.runs.values()
-        }
+        heads = short_ids(list(self.runs))
         columns = [
             *([] if chosen is None else [Column("")]),
             Column("id"),
@@ -227,12 +224,6 @@ class Top:
 def _metric_row(key: str, curve: LiveCurve) -> Sequence[object]:
     values = [value_text(value) for value in (curve.last, curve.low, curve.high)]
     return [key, curve.n, curve.last_step, *values, sparkline(curve.values, _CURVE)]
-
-
-def _short(run_id: str, beginnings: Sequence[str]) -> str:
-    """The beginning of an id, where no other run has the same."""
-    short = run_id.partition("-")[0]
-    return short if beginnings.count(short) == 1 else run_id
 
 
 def _step(live: LiveRun) -> str | None:

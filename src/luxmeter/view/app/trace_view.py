@@ -54,6 +54,12 @@ class TraceView:
                 self._parts[name] = make(self.result)
             return self._parts[name]
 
+    @property
+    def zero_ns(self) -> int:
+        """When its first call began."""
+        zero: int = self.once("lanes", _lanes)[1]
+        return zero
+
     def timeline(self, start: int | None = None, end: int | None = None, width: int = _USUAL) -> Timeline:
         """The calls between two moments (nanoseconds after the first), for so many pixels."""
         lanes, zero, last = self.once("lanes", _lanes)

@@ -140,7 +140,7 @@ class Top:
             Column("eta", NUMBER, goes=5),
             Column("for", NUMBER, goes=2),
             Column("last", one_line=True, folds=16, goes=4),
-            Column("curve", one_line=True, goes=3),
+            Column("curve", one_line=True, folds=_SPARK, goes=3),
             Column("cpu", NUMBER, form=".0f", goes=1),
             Column("memory", BYTES, goes=0),
         ]
@@ -148,7 +148,7 @@ class Top:
         for run_id, live in self.runs.items():
             mark = [] if chosen is None else [">" if run_id == chosen else ""]
             rows.append([
-                *mark, heads[run_id], live.run.name, live.shown_state, _step(live), _eta(live), long_span(live.seconds),
+                *mark, heads[run_id], live.run.name, live.shown_state, _step(live), _eta(live), _rough(live.seconds),
                 self._last(live), self._curve(live), live.cpu_percent, live.memory_bytes,
             ])  # fmt: skip
         return Table(columns, rows)
@@ -233,7 +233,12 @@ def _step(live: LiveRun) -> str | None:
 
 
 def _eta(live: LiveRun) -> str | None:
-    return None if live.eta_s is None else long_span(live.eta_s)
+    return None if live.eta_s is None else _rough(live.eta_s)
+
+
+def _rough(seconds: float) -> str:
+    """From ten minutes on without seconds: there is room for what they would push out."""
+    return f"{round(seconds / 60)} min" if 600 <= seconds < 3570 else long_span(seconds)
 
 
 # -- on a terminal --------------------------------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ def test_a_trace_is_explored(lab: Path) -> None:
     third = named("third", lab)
     page = ask.get(f"/run/{third.id}/trace").text
     assert "Flame graph" in page and "torch.rand" in page and 'data-lux="timeline"' in page
+    assert "<li>3,000 calls of" in page and '"title":"3,000 calls in' in page  # ours are not among them
     by_signature = ask.get(f"/run/{third.id}/trace?by=signature").text
     assert ">Signature</th>" in by_signature and ">Signature</th>" not in page and ">API</th>" in page
     assert ask.get(f"/run/{third.id}/trace?by=nonsense").status_code == 200

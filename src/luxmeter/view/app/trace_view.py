@@ -70,7 +70,8 @@ class TraceView:
 
     def _drawn(self, lanes: Any, zero: int, last: int, a: int, b: int, width: int) -> Timeline:
         drawn = {name: _bars(self.result, lane, zero, a, b, max(100, min(width, 4000))) for name, lane in lanes.items()}  # fmt: skip
-        title = f"{self.result.recording.n:,} calls in {span(last)}"
+        calls = self.once("calls", lambda result: int(result.recording.of_program().sum()))
+        title = f"{calls:,} calls in {span(last)}"
         return Timeline(title, drawn, kinds=KINDS, ground=OUTSIDE, start_ns=0, end_ns=last)
 
 

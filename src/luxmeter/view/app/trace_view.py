@@ -45,7 +45,7 @@ class TraceView:
     def __init__(self, result: TraceResult) -> None:
         self.result = result
         self._parts: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a part may be made of others
 
     def once(self, name: str, make: Any) -> Any:
         """What is made of it, made once."""

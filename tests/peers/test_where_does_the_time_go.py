@@ -63,7 +63,11 @@ def counts(text: str | list[str]) -> list[int]:
     (found,) = (
         m
         for line in lines
-        if (m := re.match(r"([\d,]+) calls of (\d+) APIs in [\d.]+ \w+, [\d.]+ \w+ of it outside them \(", line))
+        if (
+            m := re.match(
+                r"([\d,]+) calls of (\d+) APIs in [\d.]+ \w+, [\d.]+ \w+ of it outside them \(", line
+            )
+        )
     )
     return [int(found[1].replace(",", "")), int(found[2])]
 

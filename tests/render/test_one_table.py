@@ -239,3 +239,12 @@ def test_two_sizes_of_one_layer_look_different() -> None:
 )
 def test_a_number_is_no_power_of_ten_that_a_person_can_read(value: float, shown: str) -> None:
     assert Column("x", NUMBER).text(value) == shown
+
+
+def test_a_page_cuts_no_text_and_a_row_may_be_called_minus() -> None:
+    columns = [Column("API"), Column("of", is_signature=True), Column("note", most=8), Column("n", NUMBER)]
+    given = "Linear(in_features=64, out_features=256, bias=True), f32[32,64]"
+    made = table_html(Table(columns, [["-", given, "x" * 30, None], ["mm", "-", "-", 3]]))
+    assert '<td class="w">-</td>' in made  # subtraction
+    assert made.count("lux-none") == 3  # nothing: the rest of the dashes
+    assert ">f32[32,64], Linear(in_features=64" in made and "x" * 30 in made

@@ -28,7 +28,7 @@ def trained(seed: int, lr: float = 0.1, name: str = "tiny") -> lux.Experiment:
         optimizer = torch.optim.SGD(model.parameters(), lr=lr)
         x, y = torch.rand(16, 4), torch.randint(0, 2, (16,))
         with lux.trace():
-            for step in range(4):
+            for step in range(24):  # as many as its curve over the steps needs
                 loss = nn.functional.cross_entropy(model(x), y)
                 optimizer.zero_grad()
                 loss.backward()

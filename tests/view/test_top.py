@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import subprocess
@@ -157,6 +158,22 @@ def test_time_left_is_known_of_a_training(lab: Lab) -> None:
         mailbox.close()
         live.look(now)
         assert live.shown_state == "running" and live.eta_s is None and live.main_metric() == "train/loss"
+
+
+def test_long_times_push_nothing_out(lab: Lab) -> None:
+    now, clock = time.time_ns(), Clock()
+    with lab.create_run("digits-long") as run:
+        mailbox = Mailbox(run.folder)
+        mailbox.open(step=0, steps=4000)
+        logged(run, [("train/loss", step, 1 / (step + 1), now - (99 - step) * 10**9) for step in range(100)])
+        clock.now += 44 * 60 + 11
+        top = Top(lab.folder, clock=clock)
+        top.look()
+        _, head, line, _ = shown(top, 110)
+        mailbox.close()
+    assert head.split()[-3:] == ["curve", "cpu", "memory"]
+    assert "  44 min  " in line and "  21 min  " in line and "iB" in line
+    assert re.search("█[▁-█]{15} ", line)  # the whole curve
 
 
 def test_usage_is_the_runs_own_word_while_that_is_fresh(lab: Lab) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.compare.curves import curves_of_tensorboard as curves_of_tensorboard
     from luxmeter.experiment.compare.curves import in_range as in_range
     from luxmeter.experiment.compare.curves import line_of as line_of
+    from luxmeter.experiment.compare.curves import lines_of as lines_of
     from luxmeter.experiment.compare.curves import members_of as members_of
     from luxmeter.experiment.compare.curves import names_of as names_of
     from luxmeter.experiment.compare.diff import ABSENT as ABSENT
@@ -150,6 +151,7 @@ __getattr__, __dir__, __all__ = door(
         "curves_of_tensorboard": "compare.curves",
         "in_range": "compare.curves",
         "line_of": "compare.curves",
+        "lines_of": "compare.curves",
         "members_of": "compare.curves",
         "names_of": "compare.curves",
         "ABSENT": "compare.diff",

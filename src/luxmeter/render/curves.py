@@ -32,7 +32,10 @@ COLOURS = (
 
 @dataclass(frozen=True)
 class Line:
-    """One curve. `raw` is what it was before smoothing; `low` and `high` are a band around it; `n` runs are in it."""
+    """One curve. `raw` is what it was before smoothing; `low` and `high` are a band around it; `n` runs are in it.
+
+    `number` is that of its colour: what is in several charts has one in all of them. None: by its place in the chart.
+    """
 
     name: str
     x: Floats
@@ -41,6 +44,7 @@ class Line:
     low: Floats | None = None
     high: Floats | None = None
     n: int = 1
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,11 @@ class Chart:
     note: str = ""  # what the band is
     log_x: bool = False
     marks: bool = False  # a dot at each point: few points that were measured, not a training's many
+
+    @property
+    def numbered(self) -> list[tuple[int, Line]]:
+        """The lines with the numbers of their colours."""
+        return [(i if line.number is None else line.number, line) for i, line in enumerate(self.lines)]
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _draw(axes: Any, chart: Chart, look: dict[str, str]) -> tuple[list[Any], lis
     """Draw one chart; returns what its legend would hold."""
     _dress(axes, look)
     handles, labels = [], []
-    for i, line in enumerate(chart.lines):
+    for i, line in chart.numbered:
         colour, dash = COLOURS[i % len(COLOURS)], _DASHES[i // len(COLOURS) % len(_DASHES)]
         if line.low is not None and line.high is not None:
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0)

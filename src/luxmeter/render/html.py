@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -93,13 +93,14 @@ def table_html(
     server: bool = False,
 ) -> Html:
     """The table. `names`: what each row is called by the graphs beside it. `links(row, column, text)`: where a cell leads."""
+    table = replace(table, columns=[_uncut(column) for column in table.columns])
     columns = [(i, table.columns[i]) for i in table.shown]
     rows = [
         element(
             "tr",
             *(
-                _cell(column, row[i], text, links(number, i, text) if links else None)
-                for (i, column), text in zip(columns, line, strict=True)
+                _cell(column, row[i], text, links(number, i, text) if links else None, names_it=not place)
+                for place, ((i, column), text) in enumerate(zip(columns, line, strict=True))
             ),
             data_name=names[number] if names else None,
         )
@@ -118,7 +119,10 @@ def tree_html(
     """Rows below rows, by depth; the first column folds."""
     made, shown = [], Table(columns, rows).shown
     for number, (row, depth) in enumerate(zip(rows, depths, strict=True)):
-        cells = [_cell(columns[i], row[i], columns[i].text(row[i]), None) for i in shown]
+        cells = [
+            _cell(columns[i], row[i], columns[i].text(row[i]), None, names_it=not place)
+            for place, i in enumerate(shown)
+        ]
         made.append(
             element(
                 "tr", *cells, class_=f"lux-i{min(depth, _DEEPEST)}", data_depth=depth, data_name=names[number] if names else None
@@ -149,13 +153,21 @@ def state_html(state: str, **attributes: str) -> Html:
     return element("span", state, class_=_STATE_CLASSES.get(state, "lux-quiet"), **attributes)
 
 
-def _cell(column: Column, value: Any, text: str, link: str | None) -> Html:
+def _uncut(column: Column) -> Column:
+    """What a page has no room for is cut by its style, and is there in full."""
+    cut = column.most is not None and column.kind is TEXT and not column.is_signature  # that keeps its end
+    return replace(column, most=None) if cut else column
+
+
+def _cell(column: Column, value: Any, text: str, link: str | None, *, names_it: bool = False) -> Html:
+    """`names_it`: what the row is called, where `-` is an operator, not nothing."""
     shown: str = element("a", text, href=link) if link else text
+    if text == column.missing and not names_it:
+        return element("td", shown, class_="lux-none" if column.kind is TEXT else "n lux-none", data_v=None if column.kind is TEXT else "")  # fmt: skip
     if column.is_state:
         return element("td", state_html(text), class_="w")
     if column.kind is TEXT or isinstance(value, str):
-        whole = str(value) if isinstance(value, str) and len(value) > 40 else None
-        return element("td", shown, class_="w" if column.kind is TEXT else "n", title=whole)
+        return element("td", shown, class_="w" if column.kind is TEXT else "n", title=text if len(text) > 40 else None)  # fmt: skip
     if value is None:
         return element("td", shown, class_="n", data_v="")
     is_number = isinstance(value, int | float) and math.isfinite(value)
@@ -178,11 +190,12 @@ def chart_html(
         "marks": marks or chart.marks,
         "smoothing": smoothing,
         "lines": [_line(line) | ({"key": keys[i]} if keys else {}) for i, line in enumerate(chart.lines)],
+        "numbers": [i for i, _ in chart.numbered],
     }
     said = element("figcaption", element("b", chart.title), element("span", chart.note, class_="lux-quiet"))
     names = [
         element("li", element("i", class_=f"lux-c{i % len(COLOURS)}"), line.name)
-        for i, line in enumerate(chart.lines)
+        for i, line in chart.numbered
     ]
     legend = element("ul", *names, class_="lux-legend")
     return element(

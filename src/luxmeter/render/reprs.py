@@ -49,7 +49,7 @@ def charts_repr(*charts: Chart) -> Html:
     for chart in charts:
         names = [
             element("li", element("i", class_=f"lux-c{i % len(COLOURS)}"), line.name)
-            for i, line in enumerate(chart.lines)
+            for i, line in chart.numbered
         ]
         legend = element("ul", *names, class_="lux-legend") if len(names) > 1 else None
         made.append(

@@ -20,7 +20,8 @@ _MOST_SIZES = 8
 
 def chart_svg(chart: Chart) -> str:
     """Axes, bands and curves; classes as view/web/curves.js has them, colours of their own where no style is."""
-    lines = [thinned(line, _MOST_POINTS) for line in chart.lines]
+    numbered = [(i, thinned(line, _MOST_POINTS)) for i, line in chart.numbered]
+    lines = [line for _, line in numbered]
     head = (
         f'<svg class="lux-svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.title)}">'
     )
@@ -55,7 +56,7 @@ def chart_svg(chart: Chart) -> str:
         parts.append(f'<text x="{min(px(v), WIDTH - 16):.1f}" y="{HEIGHT - _BOTTOM + 15}" text-anchor="middle">{mark(float(v))}</text>')  # fmt: skip
     parts.append(f'<line class="edge" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{HEIGHT - _BOTTOM}" y2="{HEIGHT - _BOTTOM}" stroke="#888"/>')  # fmt: skip
     parts.append(f'<text x="{(_LEFT + WIDTH - _RIGHT) / 2:.0f}" y="{HEIGHT - 3}" text-anchor="middle">{escape(chart.x_label)}</text>')  # fmt: skip
-    for i, line in enumerate(lines):
+    for i, line in numbered:
         colour, name = COLOURS[i % len(COLOURS)], f"lux-s{i % len(COLOURS)}"
         good = [usable_x(x) for x in line.x.tolist()]
         if line.low is not None and line.high is not None:

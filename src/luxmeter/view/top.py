@@ -22,7 +22,7 @@ from luxmeter.store import GoingRuns
 from luxmeter.train import control_run
 from luxmeter.view.live import LiveCurve, LiveRun
 from luxmeter.view.text.run import METRIC_COLUMNS
-from luxmeter.view.text.runs import value_text
+from luxmeter.view.text.runs import short_ids, value_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -130,10 +130,7 @@ class Top:
 
     def table(self, chosen: str | None = None) -> Table:
         """A row for each run; `chosen` is marked."""
-        heads = {
-            live.run.id: _short(live.run.id, [other.partition("-")[0] for other in self.runs])
-            for live in self.runs.values()
-        }
+        heads = short_ids(list(self.runs))
         columns = [
             *([] if chosen is None else [Column("")]),
             Column("id"),
@@ -143,7 +140,7 @@ class Top:
             Column("eta", NUMBER, goes=5),
             Column("for", NUMBER, goes=2),
             Column("last", one_line=True, folds=16, goes=4),
-            Column("curve", one_line=True, goes=3),
+            Column("curve", one_line=True, folds=_SPARK, goes=3),
             Column("cpu", NUMBER, form=".0f", goes=1),
             Column("memory", BYTES, goes=0),
         ]
@@ -151,7 +148,7 @@ class Top:
         for run_id, live in self.runs.items():
             mark = [] if chosen is None else [">" if run_id == chosen else ""]
             rows.append([
-                *mark, heads[run_id], live.run.name, live.shown_state, _step(live), _eta(live), long_span(live.seconds),
+                *mark, heads[run_id], live.run.name, live.shown_state, _step(live), _eta(live), _rough(live.seconds),
                 self._last(live), self._curve(live), live.cpu_percent, live.memory_bytes,
             ])  # fmt: skip
         return Table(columns, rows)
@@ -229,12 +226,6 @@ def _metric_row(key: str, curve: LiveCurve) -> Sequence[object]:
     return [key, curve.n, curve.last_step, *values, sparkline(curve.values, _CURVE)]
 
 
-def _short(run_id: str, beginnings: Sequence[str]) -> str:
-    """The beginning of an id, where no other run has the same."""
-    short = run_id.partition("-")[0]
-    return short if beginnings.count(short) == 1 else run_id
-
-
 def _step(live: LiveRun) -> str | None:
     if live.step is None:
         return None
@@ -242,7 +233,12 @@ def _step(live: LiveRun) -> str | None:
 
 
 def _eta(live: LiveRun) -> str | None:
-    return None if live.eta_s is None else long_span(live.eta_s)
+    return None if live.eta_s is None else _rough(live.eta_s)
+
+
+def _rough(seconds: float) -> str:
+    """From ten minutes on without seconds: there is room for what they would push out."""
+    return f"{round(seconds / 60)} min" if 600 <= seconds < 3570 else long_span(seconds)
 
 
 # -- on a terminal --------------------------------------------------------------------------------------------------------

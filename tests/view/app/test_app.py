@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from made_app import EVIL, HOST, client, named
 
 import luxmeter as lux
@@ -63,6 +64,8 @@ def test_a_list_is_filtered_sorted_and_paged_by_its_address(
     assert 'value="metric.loss.max" checked' in chosen and 'value="param.lr"' in chosen
     names = re.findall(r'href="/run/[^"]*">([^<]*)</a></td><td class="w"><span', ask.get("/runs?sort=name").text)  # fmt: skip
     assert names == sorted(names) and len(names) == 10
+    first = named("first", lab).id
+    assert f'title="{first}" href="/run/{first}">{first.partition("-")[0]}</a>' in ask.get("/runs").text
     bad = ask.get("/runs", params={"where": "param.lr >"})
     assert bad.status_code == 200 and 'role="alert"' in bad.text and 'value="param.lr &gt;"' in bad.text
     assert 'role="alert"' in ask.get("/runs?columns=nonsense").text
@@ -92,6 +95,13 @@ def test_runs_are_compared_and_grouped(lab: Path) -> None:
     assert [(g["name"], g["n"]) for g in groups] == [("lr = 0.5", 3), ("lr = 0.9", 3)]
     assert groups[0]["y"][10] == pytest.approx(0.5 * 10 + 1) and groups[0]["low"][10] < 6 < groups[0]["high"][10]  # type: ignore[index]  # fmt: skip
     assert [g["n"] for g in lines("/compare?where=sweep&by=repeats")] == [3, 3]
+    assert 'href="/runs?where=sweep">sweep</a>' in each  # a shared address says what it compares
+    mixed = ask.get(f"/compare?run={named('third', lab).id}&run={named('swept', lab).id}").text
+    numbers = {
+        title: json.loads(found)
+        for title, found in re.findall(r'\{"title":"(\w+)"[^{]*?"lines":.*?"numbers":(\[[^]]*\])', mixed)
+    }
+    assert numbers["loss"] == [0] and numbers["acc"] == [1]  # each run has its colour in every chart
     refused = ask.get("/compare?where=sweep&by=duration").text
     assert "not grouped by duration" in refused and "Parallel coordinates" in refused
     assert 'role="alert"' in ask.get("/compare", params={"where": "param.lr >"}).text
@@ -126,6 +136,7 @@ def test_a_trace_is_explored(lab: Path) -> None:
     third = named("third", lab)
     page = ask.get(f"/run/{third.id}/trace").text
     assert "Flame graph" in page and "torch.rand" in page and 'data-lux="timeline"' in page
+    assert "<li>3,000 calls of" in page and '"title":"3,000 calls in' in page  # ours are not among them
     by_signature = ask.get(f"/run/{third.id}/trace?by=signature").text
     assert ">Signature</th>" in by_signature and ">Signature</th>" not in page and ">API</th>" in page
     assert ask.get(f"/run/{third.id}/trace?by=nonsense").status_code == 200
@@ -147,6 +158,40 @@ def test_a_trace_is_explored(lab: Path) -> None:
     assert "torch.rand" in ask.get("/trace/alone-20261118-200000").text
     assert ask.get("/trace/alone-20261118-200000/window").json()["lanes"]
     assert ask.get("/trace/nothing").status_code == 404
+
+
+def test_a_step_leads_to_its_part_of_the_timeline(lab: Path) -> None:
+    weight = torch.nn.Parameter(torch.rand(4))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    with lux.Experiment("stepped", quiet=True), lux.trace() as trace:
+        for _ in range(5):
+            (weight * 2).sum().backward()
+            optimizer.step()
+    ask = client(lab)
+    at = f"/run/{named('stepped', lab).id}/trace"
+    assert "No training step was found" in ask.get(f"/run/{named('third', lab).id}/trace?by=steps").text
+    page = ask.get(f"{at}?by=steps").text
+    links = re.findall(r'href="([^"]*by=steps&amp;start=[^"]*)#timeline">(\d)</a>', page)
+    assert [number for _, number in links] == ["2", "3", "4", "5"] and 'id="timeline"' in page
+    steps = trace.steps()
+    found = ask.get(links[1][0].replace("&amp;", "&")).text
+    start, end = map(int, re.findall(r'"window":\[(\d+),(\d+)\]', found)[0])
+    assert end - start == steps[1].total_ns and start > 0
+    bars = ask.get(f"{at}/window?start={start}&end={end}").json()
+    assert "SGD.step" in " ".join(bars["words"])
+
+
+def test_code_has_the_numbers_of_its_lines(lab: Path) -> None:
+    first = named("first", lab)
+    page = client(lab).get(f"/run/{first.id}/code?path=program.py").text
+    assert re.search(r'aria-hidden="true">1\n2\n3\n', page) and "import contextlib" in page
+
+
+def test_a_run_that_only_its_machine_logged_says_so(lab: Path) -> None:
+    with lux.Experiment("silent", quiet=True) as exp:
+        exp.writer.metric("system/cpu_percent", 3.0, 0)
+    page = client(lab).get("/run/silent").text
+    assert "no metric of its own" in page and 'aria-label="Metrics"' not in page
 
 
 def test_nothing_becomes_markup(lab: Path) -> None:

@@ -152,11 +152,25 @@ def test_parallel_coordinates(lab: Lab) -> None:
     assert [label for _, label in ticks_of(lr)] == ["0.001", "0.03", "0.1"]
     assert [axis.name for axis in parallel(runs).parallel.axes] == ["lr", "act", "loss"]
     assert parallel(runs, ["same", "lr"]).parallel.axes[0].name == "same"
+    failed = run(lab, {"lr": 30.0, "act": "relu"}, {0: 2.0})  # before it had all its parameters
+    assert [axis.name for axis in parallel([*runs, failed]).parallel.axes] == ["lr", "act", "loss"]
     for wrong in ({"params": ["lrr"]}, {"metrics": ["acc"]}):
         with pytest.raises(UsageError, match="no-such"):
             parallel(runs, **wrong)
     with pytest.raises(UsageError, match="need two axes"):
         parallel(runs[:1])
+
+
+def test_a_run_has_one_colour_in_all_charts(lab: Lab, tmp_path: Path) -> None:
+    first = run(lab, {"lr": 0.1}, {0: 1.0, 1: 2.0}, name="one")
+    with lab.create_run("two", params={"lr": 0.2}) as writer:
+        for key in ("loss", "acc"):
+            writer.metric(key, 1.0, 0)
+    drawn = plot([first, lab.find(writer.id)])
+    loss, acc = drawn.charts
+    assert [i for i, _ in loss.numbered] == [0, 1] and [i for i, _ in acc.numbered] == [1]
+    page = drawn.save(tmp_path / "p.html").read_text()
+    assert '"numbers":[1]' in page and page.count('class="lux-c1"') == 2
 
 
 def test_a_seed_is_named_only_where_it_tells_runs_apart(lab: Lab) -> None:

@@ -147,8 +147,11 @@ def axes_of(
                 f"{_none_of(members)} a parameter {name!r}.",
                 suggestion(name, known_params) or f"They have: {', '.join(known_params[:20]) or 'none'}.",
             )
+    # What one value tells is not told apart: a run that failed before it had a parameter makes no axis of it.
     shown = list(params) or [
-        key for key in known_params if len({canonical(m.variant.get(key)) for m in members}) > 1
+        key
+        for key in known_params
+        if len({canonical(m.variant[key]) for m in members if key in m.variant}) > 1
     ]
     axes = [_axis(key, [from_json(m.variant.get(key)) for m in members]) for key in shown]
     for key in keys:
@@ -185,6 +188,22 @@ def members_of(runs: Iterable[Any]) -> list[Run]:
     if not members:
         raise UsageError("nothing-to-plot", "There is no run to plot.", "luxmeter runs lists what there is.")
     return members
+
+
+def lines_of(
+    sets: Sets, *, smoothing: float = 0.0, band: str = "none", x: str = "step"
+) -> dict[str, list[Line]]:
+    """The curves of each metric, of those that have a point; a name has one colour in all of them."""
+    names = dict.fromkeys(name for lines in sets.values() for name, _ in lines)
+    numbers = {name: i for i, name in enumerate(names)}
+    return {
+        key: [
+            replace(line_of(name, series, smoothing=smoothing, band=band, x=x), number=numbers[name])
+            for name, series in lines
+            if series
+        ]
+        for key, lines in sets.items()
+    }
 
 
 def line_of(name: str, series: list[Series], *, smoothing: float, band: str, x: str) -> Line:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import axes_of, group_runs, names_of, repeat_table
 from luxmeter.render import Html, Parallel, card, element, joined, parallel_html, table_html
 from luxmeter.store import Run, records
 from luxmeter.view.app.curves_part import Chosen, charts_of, curves_part, known_metrics
+from luxmeter.view.app.runs_list import rows_html
 from luxmeter.view.app.shell import quiet, readable
 from luxmeter.view.pages.report import compared_html
-from luxmeter.view.text.runs import default_columns, rows_table
 
 MOST = 2000  # runs
 _LINES = 30  # drawn one by one
@@ -19,8 +20,8 @@ _GROUPED = 400  # runs whose curves are read for bands
 _ROWS = 200
 
 
-def compare_page(members: Sequence[Run], chosen: Chosen, *, left_out: int = 0) -> Html:
-    """The runs were found; `left_out` more were asked for."""
+def compare_page(members: Sequence[Run], chosen: Chosen, *, left_out: int = 0, where: str = "") -> Html:
+    """The runs were found; `left_out` more were asked for; `where`: by which filter."""
     if not members:
         how = "Choose runs in the list, or name them: /compare?run=ID&run=ID, or by a filter: /compare?where=tag = sweep"
         return joined((element("h1", "Compare"), quiet(how)))
@@ -35,12 +36,12 @@ def compare_page(members: Sequence[Run], chosen: Chosen, *, left_out: int = 0) -
         else None
     )
     rows = [run.row for run in members[:_ROWS]]
-    columns = default_columns(rows)
-    ids = [row.id for row in rows]
-    table = table_html(
-        rows_table(rows, columns),
-        links=lambda row, column, _: f"/run/{ids[row]}" if columns[column] in ("id", "name") else None,
-    )
+    table = rows_html(rows)
+    asked = (
+        element("p", "those of the filter ", element("a", where, href=f"/runs?{urlencode({'where': where})}"), class_="lux-quiet")
+        if where
+        else None
+    )  # fmt: skip
     told = (
         [f"{len(members) - len(rows):,} more runs are not in the table"] if len(members) > len(rows) else []
     )
@@ -48,6 +49,7 @@ def compare_page(members: Sequence[Run], chosen: Chosen, *, left_out: int = 0) -
     return joined(
         (
             element("h1", f"{len(members):,} {'run' if len(members) == 1 else 'runs'}"),
+            asked,
             card("Runs", table, *map(quiet, told)),
             readable("Curves", lambda: curves_part(chosen, known, lambda keys: charts_of(few, keys, by=chosen.by), groups=_groups(members))),
             more,

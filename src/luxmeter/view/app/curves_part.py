@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
-from luxmeter.experiment import curves_of, line_of
+from luxmeter.experiment import curves_of, line_of, lines_of
 from luxmeter.render import Chart, Html, Line, charts_html, counted, element, thinned
 from luxmeter.store import Run, records
 from luxmeter.view.app.runs_list import Query
@@ -75,6 +75,8 @@ def curves_part(
         else quiet(f"No metric is called {chosen.metrics!r}.")
         if chosen.metrics
         else quiet("There are no more metrics.")
+        if keys
+        else quiet("It logged no metric of its own; the machine's are found by the word system.")
     )
     return element(
         "section",
@@ -96,10 +98,9 @@ def charts_of(runs: Sequence[Run], keys: Sequence[str], *, by: str = "") -> list
         if len(runs) == 1 and not any(series for _, series in lines):
             runs[0].metric(key)  # says why it cannot be read
     return [
-        Chart(key, "step", [thinned(line_of(name, series, smoothing=0.0, band=band, x="step")) for name, series in lines if series],
-              note=BANDS["ci"] if grouped else "")
-        for key, lines in sets.items()
-    ]  # fmt: skip
+        Chart(key, "step", [thinned(line) for line in lines], note=BANDS["ci"] if grouped else "")
+        for key, lines in lines_of(sets, band=band).items()
+    ]
 
 
 def part_of(run: Run, key: str, start: float | None, end: float | None) -> Line:

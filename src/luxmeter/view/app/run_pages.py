@@ -16,6 +16,7 @@ from luxmeter.render import (
     Html,
     Table,
     card,
+    contents,
     element,
     joined,
     plain,
@@ -33,8 +34,11 @@ from luxmeter.view.pages.bench import bench_html
 from luxmeter.view.pages.check import check_html
 from luxmeter.view.pages.report import (
     code_changes_html,
+    compared_html,
     model_part,
+    numbered_html,
     repeats_html,
+    run_before,
     siblings,
     summary_html,
 )
@@ -63,23 +67,38 @@ def run_page(run: Run, chosen: Chosen, *, edit: bool, answered: str = "") -> Htm
         box, progress, known = None, "", []
         curves = readable("Curves", lambda: curves_part(chosen, known_metrics([run]), lambda keys: charts_of([run], keys), one_run=True))  # fmt: skip
     parts: list[tuple[str, Callable[[], str | None]]] = [
+        ("Summary", lambda: summary_html(run)),
+        ("Curves", lambda: element("div", curves, data_points=f"/run/{run.id}/points") if curves else None),
         ("Operators measured", lambda: card("Operators measured", bench_html(run.bench)) if run.bench else None),
         ("Model", lambda: model_part(run)),
         ("Check", lambda: check_html(run.check) if run.check else None),
+        ("Compared", lambda: _compared(run) if run.state != "running" else None),
         ("Repeats", lambda: repeats_html(siblings(run)) if run.state != "running" else None),
         ("Output", lambda: _output(run)),
     ]  # fmt: skip
+    made = {name: part for name, make in parts if (part := readable(name, make)) is not None}
+    places = {name: name.lower().replace(" ", "-") for name in made}
     return joined(
         (
             run_head(run, here="", progress=progress),
             box,
             _answer(run, answered),
             _change(run) if edit else None,
-            readable("Summary", lambda: summary_html(run)),
-            element("div", curves, data_points=f"/run/{run.id}/points") if curves else None,
-            *(readable(name, make) for name, make in parts),
+            contents({place: name for name, place in places.items()}),
+            *(element("div", part, id_=places[name]) for name, part in made.items()),
         )
     )
+
+
+def _compared(run: Run) -> Html | None:
+    """With the finished run of its name before it; any other is a link away."""
+    before = run_before(run)
+    if before is None:
+        return None
+    link = element(
+        "a", "Both on a page of their own", href=f"/compare?{urlencode({'run': f'{before.id},{run.id}'})}"
+    )
+    return compared_html(before, run, link=link)
 
 
 def _living(live: LiveRun) -> Callable[[Sequence[str]], list[Chart]]:
@@ -116,8 +135,12 @@ def _change(run: Run) -> Html:
 def _controls(run: Run, at: str) -> Html:
     if read_listening(run.folder) is None:
         return quiet("No training listens in it: pause, resume, checkpoint and stop are those of a Trainer.")
-    buttons = (element("button", what, name="what", value=what) for what in CONTROLS)
-    return element("form", *buttons, action=at, method="post", class_="lux-bar", aria_label="Control")
+    made = {what: element("button", what, name="what", value=what) for what in CONTROLS if what != "stop"}
+    sure = element("button", "end this training after the step at hand", name="what", value="stop")
+    stop = element("details", element("summary", "stop"), sure, class_="lux-sure")
+    return element(
+        "form", *made.values(), stop, action=at, method="post", class_="lux-bar", aria_label="Control"
+    )
 
 
 def _output(run: Run) -> Html | None:
@@ -154,8 +177,7 @@ def _shown(data: bytes, path: str, at: str) -> Html:
     if b"\0" in data[:8192]:
         return quiet(f"{size(len(data))}, no text")
     more = quiet(f"the first {size(_MOST_SHOWN)} of {size(len(data))}") if len(data) > _MOST_SHOWN else None
-    text = plain(data[:_MOST_SHOWN].decode("utf-8", "replace"))
-    return joined((more, element("pre", text, class_="lux-code")))
+    return joined((more, numbered_html(data[:_MOST_SHOWN].decode("utf-8", "replace"))))
 
 
 def _size_of(run: Run, name: str) -> str:

@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import Runs, runs
-from luxmeter.render import TEXT, Html, element, joined, state_html
+from luxmeter.render import TEXT, Html, Table, element, joined, state_html, table_html
 from luxmeter.store import RunRow, parse_field, records
 from luxmeter.view.app.shell import error, quiet
-from luxmeter.view.text.runs import default_columns, rows_table
+from luxmeter.view.text.runs import default_columns, rows_table, short_ids
 
 PAGE = 100
 _OWN = ("id", "name", "state", "created", "ended", "duration", "tag", "note", "host", "archived")
@@ -55,6 +55,21 @@ class Asked:
         values = {"where": self.where, "sort": self.sort, "columns": ",".join(self.columns), "page": self.page, "archived": "1" if self.archived else ""} | changes  # fmt: skip
         given = {k: v for k, v in values.items() if v and (k, v) not in (("sort", "-created"), ("page", 1))}
         return "/runs" + (f"?{urlencode(given)}" if given else "")
+
+
+def rows_html(rows: Sequence[RunRow], columns: Sequence[str] = ()) -> Html:
+    """Runs in a table that is sorted where it is looked at; ids, by their beginnings, and names lead to their pages."""
+    columns = columns or default_columns(rows)
+    made, short = rows_table(rows, columns), short_ids([row.id for row in rows])
+    cells = [
+        [short[row.id] if name == "id" else cell for name, cell in zip(columns, line, strict=True)]
+        for row, line in zip(rows, made.rows, strict=True)
+    ]
+
+    def link(row: int, column: int, _: str) -> str | None:
+        return f"/run/{rows[row].id}" if columns[column] in ("id", "name") else None
+
+    return table_html(Table(made.columns, cells), links=link)
 
 
 def runs_page(asked: Asked, lab: Path) -> Html:
@@ -146,18 +161,20 @@ def _table(asked: Asked, rows: Sequence[RunRow], chosen: Sequence[str]) -> Html:
                 class_=_side(column.kind is TEXT),
             )
         )
-    lines = []
+    lines, short = [], short_ids([row.id for row in rows])
     for row, cells in zip(rows, table.cells, strict=True):
         box = element("input", type="checkbox", name="run", value=row.id, form="compare", aria_label=f"choose {row.id}")  # fmt: skip
         made = [element("td", box)]
         for name, column, text in zip(chosen, table.columns, cells, strict=True):
-            shown: str = element("a", text, href=f"/run/{row.id}") if name in ("id", "name") else text
+            shown: str = text
+            if name in ("id", "name"):
+                shown = element("a", short[row.id] if name == "id" else text, title=row.id if name == "id" else None, href=f"/run/{row.id}")  # fmt: skip
             shown = state_html(text) if name == "state" else shown
             made.append(
                 element(
                     "td",
                     shown,
-                    class_="w" if column.kind is TEXT else "n",
+                    class_=("w" if column.kind is TEXT else "n") + (" lux-none" if text == "-" else ""),
                     title=text if len(text) > 40 else None,
                 )
             )

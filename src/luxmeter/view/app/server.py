@@ -169,7 +169,7 @@ class App:
             left_out = len(found) - len(members)
         else:
             members, left_out = [run_of(self.lab, name) for name in dict.fromkeys(named[: compare.MOST])], 0
-        return compare.compare_page(members, chosen, left_out=left_out)
+        return compare.compare_page(members, chosen, left_out=left_out, where=query.get("where", ""))
 
     def _trace(self, request: Request) -> str:
         found = trace_of(self.lab, request.path_params["trace"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from luxmeter.calls import KINDS, TraceResult
+from luxmeter.calls import KINDS, Step, TraceResult
 from luxmeter.experiment import open_lab
 from luxmeter.render import (
     Column,
@@ -29,6 +29,7 @@ from luxmeter.view.pages.trace import (
     groupings,
     source_html,
     split_html,
+    steps_table,
     table_of_calls,
     trace_facts,
 )
@@ -110,7 +111,7 @@ def _explorer(view: TraceView, looked: Looked) -> Html:
             readable("Split", lambda: view.once(split_html.__name__, split_html)),
             readable("Flame graph", lambda: card("Flame graph", view.once(_flame.__name__, _flame))),
             calls,
-            readable("Timeline", lambda: card("Timeline", _timeline(view, looked))),
+            readable("Timeline", lambda: card("Timeline", _timeline(view, looked), id_="timeline")),
         )
     )
 
@@ -118,19 +119,38 @@ def _explorer(view: TraceView, looked: Looked) -> Html:
 def _tables(view: TraceView, looked: Looked) -> Html:
     """One grouping at a time: of a million calls each takes its while."""
     names = {name.lower(): name for name in groupings(view.result)}
-    by = looked.by if looked.by in names else "api"
+    more: dict[str, str] = {}
+    if len(view.result.recording.sites) > 1:
+        more["source"] = "Your code"
+    if not view.result.recording.totals:
+        more["steps"] = "Steps"
+    by = looked.by if looked.by in names or looked.by in more else "api"
     links = [
         element("a", name, href=looked.address(by=key), aria_current="page" if key == by else None)
-        for key, name in names.items()
+        for key, name in (names | more).items()
     ]
-    if len(view.result.recording.sites) > 1:
-        links.append(element("a", "Your code", href=looked.address(by="source"), aria_current="page" if looked.by == "source" else None))  # fmt: skip
-    shown = (
-        view.once("source", source_html)
-        if looked.by == "source"
-        else view.once(f"table {by}", lambda r: _table(r, names[by]))
-    )
+    if by == "source":
+        shown = view.once("source", source_html)
+    elif by == "steps":
+        shown = _steps(view, looked)
+    else:
+        shown = view.once(f"table {by}", lambda r: _table(r, names[by]))
     return joined((element("nav", *links, class_="lux-bar", aria_label="Group the calls by"), shown))
+
+
+def _steps(view: TraceView, looked: Looked) -> Html:
+    """The training steps; each leads to its part of the timeline."""
+    steps = view.once("steps", TraceResult.steps)
+    if not len(steps):
+        return quiet(
+            "No training step was found: one ends with an optimizer's step, or where the program says t.step()."
+        )
+
+    def link(step: Step) -> str:
+        start = max(0, step.start_ns - view.zero_ns)
+        return looked.address(by="steps", start=start, end=start + step.total_ns) + "#timeline"
+
+    return steps_table(steps, link=link)
 
 
 def _timeline(view: TraceView, looked: Looked) -> Html:

@@ -45,7 +45,7 @@ class TraceView:
     def __init__(self, result: TraceResult) -> None:
         self.result = result
         self._parts: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a part may be made of others
 
     def once(self, name: str, make: Any) -> Any:
         """What is made of it, made once."""
@@ -53,6 +53,12 @@ class TraceView:
             if name not in self._parts:
                 self._parts[name] = make(self.result)
             return self._parts[name]
+
+    @property
+    def zero_ns(self) -> int:
+        """When its first call began."""
+        zero: int = self.once("lanes", _lanes)[1]
+        return zero
 
     def timeline(self, start: int | None = None, end: int | None = None, width: int = _USUAL) -> Timeline:
         """The calls between two moments (nanoseconds after the first), for so many pixels."""
@@ -64,7 +70,8 @@ class TraceView:
 
     def _drawn(self, lanes: Any, zero: int, last: int, a: int, b: int, width: int) -> Timeline:
         drawn = {name: _bars(self.result, lane, zero, a, b, max(100, min(width, 4000))) for name, lane in lanes.items()}  # fmt: skip
-        title = f"{self.result.recording.n:,} calls in {span(last)}"
+        calls = self.once("calls", lambda result: int(result.recording.of_program().sum()))
+        title = f"{calls:,} calls in {span(last)}"
         return Timeline(title, drawn, kinds=KINDS, ground=OUTSIDE, start_ns=0, end_ns=last)
 
 

@@ -21,7 +21,7 @@ from luxmeter.experiment import (
     curves_of,
     curves_of_tensorboard,
     in_range,
-    line_of,
+    lines_of,
     members_of,
     names_of,
 )
@@ -165,12 +165,8 @@ def draw(
     if band not in (*BANDS, "none"):
         raise UsageError("plot-band", f"There is no band {band!r}.", f"Use {', '.join(BANDS)} or none.")
     charts = []
-    for key, lines in sets.items():
-        drawn = [
-            in_range(key, line_of(name, series, smoothing=smoothing, band=band, x=x))
-            for name, series in lines
-            if series
-        ]
+    for key, lines in lines_of(sets, smoothing=smoothing, band=band, x=x).items():
+        drawn = [in_range(key, line) for line in lines]
         note = BANDS.get(band, "") if any(line.low is not None for line in drawn) else ""
         charts.append(Chart(key, X_LABELS[x], [thinned(line) for line in drawn], log_y=log_y, note=note))
     runs = sum(len(series) for _, series in next(iter(sets.values())))

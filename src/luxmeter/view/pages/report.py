@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from luxmeter.described import told_apart
@@ -15,7 +16,7 @@ from luxmeter.experiment import (
     diff_runs,
     group_runs,
     lab_of,
-    line_of,
+    lines_of,
     repeat_table,
     whole_tree,
 )
@@ -98,7 +99,7 @@ def run_html(run: Run, *, against: Run | None = None, alone: bool = True) -> Htm
 
     `alone`: the page is of this run only, so it has its curves, comparison and repeats, and a list of what is on it.
     """
-    other = against if against is not None else _run_before(run)
+    other = against if against is not None else run_before(run)
     makers: list[tuple[str, Callable[[], str | None]]] = [
         ("Summary", lambda: summary_html(run)),
         ("Curves", lambda: curves_html([run]) if alone else None),
@@ -133,7 +134,8 @@ def run_html(run: Run, *, against: Run | None = None, alone: bool = True) -> Htm
 
 def _facts(run: Run) -> list[str]:
     return [
-        f"{run.state}, began {when_text(run.created_ns)}, took {long_span(run.duration)}",
+        f"{run.state}, began {when_text(run.created_ns)}"
+        + (f", took {long_span(run.duration)}" if run.duration is not None else ""),
         *([f"tags: {one_line(' '.join(run.tags))}"] if run.tags else []),
     ]
 
@@ -144,7 +146,7 @@ def summary_html(run: Run) -> Html:
         {
             "state": state_html(run.state),
             "began": when_text(run.created_ns),
-            "took": long_span(run.duration),
+            "took": long_span(run.duration) if run.duration is not None else None,
             "command": command_text(run),
             "on": machine_text(run),
             "tags": one_line(" ".join(run.tags)),
@@ -158,18 +160,18 @@ def summary_html(run: Run) -> Html:
     shown = [[key, value_text(value)] for key, value in params.items()]
     return joined(
         (
-            card("Summary", error, head),
-            element(
-                "div",
-                card("Parameters", table_html(Table([Column("parameter"), Column("value")], shown)))
-                if shown
-                else None,
-                card("Metrics", table_html(_metrics(run))) if run.metrics else None,
-                class_="lux-two",
+            card("Error", error) if error else None,
+            _beside(card("Summary", head), _environment(run)),
+            _beside(
+                card("Parameters", table_html(Table([Column("parameter"), Column("value")], shown))) if shown else None,
+                card("Metrics", table_html(logged)) if (logged := _metrics(run)).rows else None,
             ),
-            _environment(run),
         )
-    )
+    )  # fmt: skip
+
+
+def _beside(*parts: Html | None) -> Html | None:
+    return element("div", *parts, class_="lux-two") if any(parts) else None
 
 
 def _environment(run: Run) -> Html | None:
@@ -219,12 +221,10 @@ def curves_html(runs: Sequence[Run]) -> Html | None:
 
 
 def _charts(runs: Sequence[Run], metrics: Sequence[str] = ()) -> list[Chart]:
-    charts = []
-    for key, lines in curves_of(runs, metrics).items():
-        named = [(name if len(runs) > 1 else key, series) for name, series in lines if series]
-        drawn = [thinned(line_of(name, series, smoothing=0.0, band="none", x="step")) for name, series in named]  # fmt: skip
-        charts.append(Chart(key, "step", drawn))
-    return charts
+    return [
+        Chart(key, "step", [thinned(line if len(runs) > 1 else replace(line, name=key)) for line in lines])
+        for key, lines in lines_of(curves_of(runs, metrics)).items()
+    ]
 
 
 def trace_part(run: Run) -> Html | None:
@@ -248,11 +248,13 @@ def model_part(run: Run) -> Html | None:
     return joined((element("h2", f"What {cost.name} costs"), model_html(cost)))
 
 
-def compared_html(a: Run, b: Run, *, curves: bool = False) -> Html:
-    """What changed from A to B, and what it did; with `curves`, both runs' in one chart a metric."""
+def compared_html(a: Run, b: Run, *, curves: bool = False, link: Html | None = None) -> Html:
+    """What changed from A to B, and what it did; with `curves`, both runs' in one chart a metric. `link`: to more of it."""
     diff, why = diff_runs(a, b)
     parts: list[str | None] = [
-        element("p", f"A is {one_line(a.name)} {a.id}, B is {one_line(b.name)} {b.id}", class_="lux-quiet"),
+        element(
+            "p", f"A is {one_line(a.name)} {a.id}, B is {one_line(b.name)} {b.id}. ", link, class_="lux-quiet"
+        ),
         element("p", plain(why.conclusion)) if why is not None else None,
     ]
     for title, changes in (
@@ -296,7 +298,7 @@ def code_changes_html(diff: RunDiff) -> Html | None:
     return joined((element("h3", "Code"), element("pre", *shown, class_="lux-code")))
 
 
-def _run_before(run: Run) -> Run | None:
+def run_before(run: Run) -> Run | None:
     """The finished run of the same name before this one."""
     for other in _of_the_name(run):
         if other.created_ns < run.created_ns and other.state == "finished":
@@ -327,10 +329,9 @@ def repeats_html(runs: Sequence[Run]) -> Html | None:
         return None
     sets = curves_of([run for group in groups for run in group.members], repeats=True)
     charts = [
-        Chart(key, "step", [thinned(line_of(name, series, smoothing=0.0, band="ci", x="step")) for name, series in lines if series],
-              note=BANDS["ci"])
-        for key, lines in sets.items()
-    ]  # fmt: skip
+        Chart(key, "step", [thinned(line) for line in lines], note=BANDS["ci"])
+        for key, lines in lines_of(sets, band="ci").items()
+    ]
     metrics = [key for key in groups[0].metrics if not key.startswith(records.SYSTEM)]
     table = table_html(repeat_table(groups, metrics).as_table()) if metrics else None
     return card(
@@ -353,10 +354,15 @@ def code_html(run: Run) -> Html | None:
         if left < 0:
             made.append(element("p", "more files are in the run", class_="lux-quiet"))
             break
-        made.append(
-            element("details", element("summary", name), element("pre", plain(text), class_="lux-code"))
-        )
+        made.append(element("details", element("summary", name), numbered_html(text)))
     return card("Code", *made, quiet=f"{counted(len(ran), 'file')} that ran") if made else None
+
+
+def numbered_html(text: str) -> Html:
+    """Text with the numbers of its lines, which are not taken along when it is copied."""
+    lines = plain(text).splitlines()
+    numbers = element("pre", "\n".join(str(n) for n in range(1, len(lines) + 1)), class_="lux-code lux-lines", aria_hidden="true")  # fmt: skip
+    return element("div", numbers, element("pre", "\n".join(lines), class_="lux-code"), class_="lux-numbered")
 
 
 def output_html(run: Run) -> Html | None:
@@ -376,7 +382,7 @@ def report_markdown(runs: Sequence[Run], *, against: Run | None = None) -> str:
             parts += list(_markdown_of(run, None, level="##"))
     else:
         run = runs[0]
-        parts = list(_markdown_of(run, against if against is not None else _run_before(run), level="#"))
+        parts = list(_markdown_of(run, against if against is not None else run_before(run), level="#"))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from luxmeter.calls import (
@@ -12,6 +13,7 @@ from luxmeter.calls import (
     CallTable,
     CallTree,
     Step,
+    Steps,
     TraceResult,
     Window,
     first_calls,
@@ -46,6 +48,7 @@ MOST_FLAMES = 4000
 MOST_ROWS = 2000
 _DRAWN = ("API", "Signature", "Module")  # by what the graphs name their bars
 _INDENT = re.compile("^ +")
+_SPARK = re.compile("[\u2581-\u2588][\u2581-\u2588 ]*$")
 MOST_FILES = 30
 MOST_STEPS = 200
 
@@ -78,9 +81,9 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
             None if totals else split_html(result),
             None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
             card("Hottest calls", tables_html(result, most_rows=most_rows)),
-            source_html(result),
-            None if totals else steps_html(result),
             None if totals else _timeline_card(result, window or Window()),
+            None if totals else steps_html(result),
+            source_html(result),
         )
     )
 
@@ -133,7 +136,10 @@ def source_html(result: TraceResult) -> Html | None:
     if not files:
         return None
     parts = {
-        f"{file.name} {file.share:.0%}": table_html(_indented(file.table())) for file in files[:MOST_FILES]
+        f"{file.name} {file.share:.0%}": element(
+            "div", table_html(_indented(file.table())), class_="lux-source"
+        )
+        for file in files[:MOST_FILES]
     }
     left_out = len(files) - len(parts)
     return card("Your code", tabs(parts), quiet=f"{left_out:,} more files made calls" if left_out > 0 else "")
@@ -186,12 +192,29 @@ def flame_of(result: TraceResult) -> Flame:
 def steps_html(result: TraceResult) -> Html | None:
     """The training steps: how long, what they are made of, which are slow. None where there are none."""
     steps = result.steps()
-    if not len(steps):
-        return None
-    said = [element("p", line) for line in steps.lines()]
+    return card("Steps", steps_table(steps)) if len(steps) else None
+
+
+def steps_table(steps: Steps, *, link: Callable[[Step], str] | None = None) -> Html:
+    """In words, and a line a step: of many the slowest. `link`: where a step leads."""
     shown = steps.slowest(MOST_STEPS) if len(steps) > MOST_STEPS else list(steps)
     left_out = f"the {MOST_STEPS} slowest of {len(steps):,}" if len(steps) > MOST_STEPS else ""
-    return card("Steps", *said, table_html(steps.table(shown)), quiet=left_out)
+    links = None if link is None else lambda row, column, _: link(shown[row]) if column == 0 else None
+    return joined(
+        (
+            *(_with_spark(line) for line in steps.lines()),
+            element("p", left_out, class_="lux-quiet") if left_out else None,
+            table_html(steps.table(shown), links=links),
+        )
+    )
+
+
+def _with_spark(line: str) -> Html:
+    """A curve of letters in a font in which they are narrow: it fits on a phone."""
+    found = _SPARK.search(line)
+    if found is None:
+        return element("p", line)
+    return element("p", line[: found.start()], element("span", found[0], class_="lux-spark"))
 
 
 def _timeline_card(result: TraceResult, window: Window) -> Html:
@@ -222,9 +245,8 @@ def timeline_of(result: TraceResult, window: Window, step: Step | None = None) -
         events, n = first_calls(
             recording, MOST_BARS, start_ns=step.start_ns, end_ns=step.end_ns, process=step.process
         )
-        what = f"one training step of {span(step.end_ns - step.start_ns)} " + (
-            " (the median of all)" if is_median else f": step {step.number}"
-        )
+        which = "the median of all" if is_median else f"step {step.number}"
+        what = f"one training step of {span(step.end_ns - step.start_ns)}: {which}"
     else:
         events, n = first_calls(recording, MOST_BARS)
     left_out = n - len(events.get("flags", ()))

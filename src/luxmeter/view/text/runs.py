@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -30,6 +31,12 @@ def value_text(value: Any) -> str:
         value = from_json(value)  # as the index holds what JSON has no word for
     text = value if isinstance(value, str) else "-" if value is None else str(value)
     return one_line(text)
+
+
+def short_ids(ids: Sequence[str]) -> dict[str, str]:
+    """The beginning of each id, where no other of them has the same."""
+    beginnings = Counter(id_.partition("-")[0] for id_ in ids)
+    return {id_: short if beginnings[short := id_.partition("-")[0]] == 1 else id_ for id_ in ids}
 
 
 def default_columns(rows: Sequence[RunRow]) -> list[str]:

@@ -47,6 +47,34 @@ async function go(address, remember, scroll) {
   }
 }
 
+/** The page at hand as it is now, if it says that it goes stale, while it is looked at and nobody is at work on it. */
+let seen = "", timer = 0;
+function keepFresh() {
+  clearTimeout(timer);
+  const box = /** @type {HTMLElement | null} */ (document.querySelector("[data-again]"));
+  if (box === null || document.hidden) return;
+  timer = setTimeout(async () => {
+    const at = location.href;
+    try {
+      const text = await (await fetch(at, { headers: { accept: "text/html" } })).text();
+      if (location.href !== at || !box.isConnected) return; // another page by now
+      say("");
+      const busy = main().contains(document.activeElement) || !(getSelection()?.isCollapsed ?? true);
+      if (text !== seen && !busy) {
+        seen = text;
+        const found = new DOMParser().parseFromString(text, "text/html").getElementById("main");
+        if (found !== null) {
+          main().replaceWith(found);
+          enhance(found);
+        }
+      }
+    } catch {
+      say("The server does not answer: this page shows what it knew. It goes on when the server is back.");
+    }
+    keepFresh();
+  }, 1000 * Number(box.dataset.again));
+}
+
 /** A sentence above the page; none takes it away. @param {string} text */
 function say(text) {
   document.getElementById("said")?.remove();
@@ -57,6 +85,7 @@ function say(text) {
 function follow() {
   stream?.close();
   stream = null;
+  keepFresh();
   const box = /** @type {HTMLElement | null} */ (document.querySelector("[data-live]")), log = document.querySelector("pre[data-end]");
   if (log !== null) log.scrollTop = log.scrollHeight;
   if (box === null || document.hidden) return;

@@ -4,7 +4,7 @@ import { dataOf, draw, make, onWidth } from "./dom.js";
 import { mark, number, scale, ticks } from "./format.js";
 
 /** @typedef {{ name: string, key?: string, n: number, x: number[], y: (number | null)[], raw?: (number | null)[] | null, low?: (number | null)[] | null, high?: (number | null)[] | null }} Line */
-/** @typedef {{ title: string, x: string, y?: string, logX: boolean, logY: boolean, note: string, lines: Line[], marks?: boolean, smoothing?: number }} Chart */
+/** @typedef {{ title: string, x: string, y?: string, logX: boolean, logY: boolean, note: string, lines: Line[], numbers?: number[], marks?: boolean, smoothing?: number }} Chart */
 
 const HEIGHT = 260, LEFT = 54, RIGHT = 12, TOP = 8, BOTTOM = 34, COLOURS = 10, MOST = 3000;
 
@@ -69,8 +69,16 @@ function pathOf(xs, ys, px, py, usable) {
   return text;
 }
 
-/** @type {Set<{ smoothing: (weight: number) => void, log: (on: boolean) => void }>} */
-const drawnCharts = new Set(); // those of pages that are gone among them: a box that is in no page is passed over
+/** @type {Map<HTMLElement, { smoothing: (weight: number) => void, log: (on: boolean) => void }>} */
+const drawnCharts = new Map();
+
+/** Those of the page at hand; the app's pages come and go. */
+function* chartsHere() {
+  for (const [box, one] of drawnCharts) {
+    if (box.isConnected) yield one;
+    else drawnCharts.delete(box);
+  }
+}
 
 /** @param {HTMLElement} box */
 export function chart(box) {
@@ -79,6 +87,8 @@ export function chart(box) {
   let weight = data.smoothing ?? 0, logY = data.logY;
   /** @type {[number, number] | null} */
   let zoom = null;
+  /** Of which colour a line is: the same in every chart. @param {number} place */
+  const numberOf = (place) => data.numbers?.[place] ?? place;
   /** @type {Set<Line>} */
   const hidden = new Set();
   box.querySelector(":scope > svg")?.remove();
@@ -96,7 +106,8 @@ export function chart(box) {
 
   const listLines = () => {
     keys.replaceChildren();
-    data.lines.forEach((line, i) => {
+    data.lines.forEach((line, place) => {
+      const i = numberOf(place);
       const entry = make("button", { type: "button", "aria-pressed": String(!hidden.has(line)) }), value = make("b");
       entry.append(make("i", { class: `lux-c${i % COLOURS}` }), make("span", {}, line.name + (line.n > 1 ? ` (n=${line.n})` : "")), value);
       entry.onclick = () => {
@@ -112,7 +123,7 @@ export function chart(box) {
     const width = Math.max(240, box.clientWidth);
     const usable = (/** @type {number | null | undefined} */ v) => v !== null && v !== undefined && (!logY || v > 0);
     const inside = (/** @type {number} */ x) => (zoom === null || (x >= zoom[0] && x <= zoom[1])) && (!data.logX || x > 0);
-    shown = data.lines.map((line, i) => ({ line, i })).filter(({ line }) => !hidden.has(line)).map(({ line, i }) => {
+    shown = data.lines.map((line, place) => ({ line, i: numberOf(place) })).filter(({ line }) => !hidden.has(line)).map(({ line, i }) => {
       if (line.low) return { line, i, y: line.y, raw: null };
       const ground = line.raw ?? line.y;
       return { line, i, y: smoothed(ground, weight), raw: weight ? ground : null };
@@ -269,7 +280,7 @@ export function chart(box) {
     }
     if (changed) redraw();
   });
-  drawnCharts.add({
+  drawnCharts.set(box, {
     smoothing: (to) => { weight = to; redraw(); },
     log: (on) => { logY = on || data.logY; redraw(); },
   });
@@ -290,7 +301,7 @@ export function chartControls(box) {
   box.append(left, right, make("span", { class: "lux-quiet" }, "drag over a chart to look closer"));
   smooth.oninput = () => {
     said.textContent = smooth.value;
-    for (const one of drawnCharts) one.smoothing(Number(smooth.value));
+    for (const one of chartsHere()) one.smoothing(Number(smooth.value));
   };
-  log.onchange = () => { for (const one of drawnCharts) one.log(log.checked); };
+  log.onchange = () => { for (const one of chartsHere()) one.log(log.checked); };
 }

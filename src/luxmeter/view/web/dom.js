@@ -76,10 +76,12 @@ export function choose(names, from) {
  * @param {(names: Set<string>) => void} heard
  */
 export function onChoose(own, heard) {
-  document.addEventListener("lux-choose", (event) => {
+  const hear = (/** @type {Event} */ event) => {
     const { names, from } = /** @type {CustomEvent} */ (event).detail;
-    if (from !== own && own.isConnected) heard(names);
-  });
+    if (!own.isConnected) document.removeEventListener("lux-choose", hear); // its page is gone
+    else if (from !== own) heard(names);
+  };
+  document.addEventListener("lux-choose", hear);
 }
 
 /**

@@ -6,7 +6,7 @@ import { mark, number, scale, ticks } from "./format.js";
 /** @typedef {{ name: string, log: boolean, numeric: boolean, values: (number | string | null)[] }} Axis */
 /** @typedef {{ title: string, names: string[], links?: string[], axes: Axis[] }} Lines */
 
-const HEIGHT = 340, TOP = 40, BOTTOM = 24;
+const HEIGHT = 340, TOP = 40, BOTTOM = 44, NONE = HEIGHT - 14; // NONE: where a run passes that has no value
 
 /**
  * Where a value lies on its axis, and the marks beside it.
@@ -44,7 +44,7 @@ export function parallel(box) {
     const v = axes[chosen]?.values[row], place = scales[chosen];
     if (v === null || v === undefined || place === undefined) return "var(--lux-quiet)";
     const part = 1 - (place.at(v) - TOP) / (HEIGHT - BOTTOM - TOP);
-    return `hsl(${(260 - 215 * part).toFixed(0)} 65% ${(48 + 8 * part).toFixed(0)}%)`;
+    return `hsl(${(260 - 215 * part).toFixed(0)} 65% calc(var(--lux-light) + ${(8 * part).toFixed(0)}%))`;
   };
   const redraw = () => {
     const width = Math.max(box.clientWidth - 4, 110 * axes.length), gap = (width - 130) / Math.max(1, axes.length - 1);
@@ -56,8 +56,7 @@ export function parallel(box) {
       axes.forEach((axis, i) => {
         const v = axis.values[row], y = v === null || v === undefined ? null : scales[i]?.at(v) ?? null, range = ranges.get(i);
         if (range && (y === null || y < range[0] || y > range[1])) off = true;
-        if (y === null) return;
-        d += `${pen}${at(i).toFixed(1)} ${y.toFixed(1)}`;
+        d += `${pen}${at(i).toFixed(1)} ${(y ?? NONE).toFixed(1)}`;
         pen = "L";
       });
       const line = draw("path", { class: `row${off ? " off" : ""}${row === on ? " on" : ""}`, d, stroke: shade(row), tabindex: off ? -1 : 0 });
@@ -74,6 +73,7 @@ export function parallel(box) {
     });
     axes.forEach((axis, i) => {
       svg.append(draw("line", { class: "edge", x1: at(i), x2: at(i), y1: TOP, y2: HEIGHT - BOTTOM }));
+      if (axis.values.includes(null)) svg.append(draw("text", { class: "halo", x: at(i) + 5, y: NONE + 4 }, "none"));
       let above = Infinity;
       for (const [y, words] of (scales[i]?.marks ?? []).toSorted((a, b) => b[0] - a[0])) {
         if (above - y < 11) continue; // no word on another

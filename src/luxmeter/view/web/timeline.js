@@ -183,6 +183,7 @@ export function timeline(box) {
       move(((last - event.clientX) / canvas.clientWidth) * (window[1] - window[0]));
       last = event.clientX;
     };
+    canvas.onpointercancel = () => { canvas.onpointermove = hover; canvas.onpointerup = null; }; // a finger that scrolls the page
     canvas.onpointerup = (event) => {
       canvas.onpointermove = hover;
       canvas.onpointerup = null;

@@ -71,6 +71,8 @@ export function treemap(box) {
   /** @param {Part} part */
   const value = (part) => part.values[Number(choice.value)] ?? 0;
   /** @param {Part} part */
+  const written = (part) => (WRITTEN[measures[Number(choice.value)]?.kind ?? ""] ?? String)(value(part));
+  /** @param {Part} part */
   const say = (part) => {
     const facts = measures.map((m, i) => `${m.name} ${(WRITTEN[m.kind] ?? String)(part.values[i] ?? 0)}`);
     said.textContent = plain(`${part.path ? `${part.path} (${part.name})` : part.name}: ${facts.join(", ")}; ${share(value(part) / (value(root) || 1))} of all`);
@@ -89,6 +91,7 @@ export function treemap(box) {
       const short = part.path.split(".").pop() || part.name;
       const roomy = place.w > 34 && place.h > 15;
       const cell = make("button", { type: "button", class: `lux-cell ${inner.length ? "lux-inner" : `lux-k${part.kind}`}`, title: part.path || part.name }, roomy ? short : "");
+      if (roomy && place.w > 7 * (short.length + written(part).length) + 16) cell.append(make("span", { class: "lux-worth" }, written(part)));
       Object.assign(cell.style, { left: `${(100 * place.x) / width}%`, top: `${place.y}px`, width: `${(100 * place.w) / width}%`, height: `${place.h}px` });
       cell.dataset.name = part.path;
       cell.tabIndex = part === from ? 0 : -1;
@@ -129,7 +132,19 @@ export function treemap(box) {
       });
     }
   };
-  choice.onchange = () => redraw();
+  choice.onchange = () => {
+    redraw();
+    document.dispatchEvent(new CustomEvent("lux-measure", { detail: measures[Number(choice.value)]?.name }));
+  };
+  // What stands side by side is compared by the same measure.
+  const follow = (/** @type {Event} */ event) => {
+    if (!box.isConnected) return document.removeEventListener("lux-measure", follow);
+    const to = String(measures.findIndex(({ name }) => name === /** @type {CustomEvent} */ (event).detail));
+    if (to === "-1" || to === choice.value) return undefined;
+    choice.value = to;
+    return redraw();
+  };
+  document.addEventListener("lux-measure", follow);
   field.addEventListener("keydown", (event) => {
     const cells = /** @type {HTMLElement[]} */ ([...field.children]);
     const at = cells.indexOf(/** @type {HTMLElement} */ (document.activeElement));

@@ -13,14 +13,24 @@ import torch
 from forked_ranks import as_torchrun, free_port, together
 
 Scenario = Callable[[int], Any]  # of the rank; what it returns is looked at in the test
+Said = list[dict[str, Any]]  # by rank: what each scenario returned, or the text of its error
 
 
-def run_ranks(ranks: int, scenarios: Mapping[str, Scenario], folder: Path) -> list[dict[str, Any]]:
-    """What each scenario returned, or the text of its error, by rank."""
+def run_ranks(ranks: int, scenarios: Mapping[str, Scenario], folder: Path) -> Said:
+    """Go through them all."""
     folder.mkdir(parents=True, exist_ok=True)
     together(_go_through, as_torchrun(ranks, free_port()), scenarios, folder)
     said = [folder / f"said-{rank}.pt" for rank in range(ranks)]
     return [torch.load(one, weights_only=False) if one.is_file() else {} for one in said]
+
+
+def of(said: Said, name: str) -> list[Any]:
+    """What each rank said of a scenario."""
+    for rank, one in enumerate(said):
+        assert name in one, f"rank {rank} ended before {name}; it came to {list(one)}"
+        text = one[name]
+        assert not (isinstance(text, str) and text.startswith("Traceback")), f"rank {rank}: {text}"
+    return [one[name] for one in said]
 
 
 def _go_through(scenarios: Mapping[str, Scenario], folder: Path) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import luxmeter as lux
+from luxmeter.train import ModelCheckpoint
 
 
 class Noisy(Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -66,6 +67,17 @@ class Small(lux.Trainer):
         meter.acc = (self.model(xs).argmax(1) == ys).float().mean()
         meter.percent(meter.acc_)
         return meter
+
+
+def saving(kind: type[Small]) -> type[Small]:
+    """One that saves a checkpoint behind each step."""
+
+    class Saving(kind):  # type: ignore[valid-type,misc]
+        def initial_callback(self) -> None:
+            super().initial_callback()
+            ModelCheckpoint(every_steps=1).hook(self)
+
+    return Saving
 
 
 def weights(trainer: Any) -> dict[str, torch.Tensor]:

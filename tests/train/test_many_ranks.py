@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 import torch
-from many_ranks import run_ranks
-from small_training import Noisy, Small, same, weights
+from many_ranks import Said, of, run_ranks
+from small_training import Noisy, Small, same, saving, weights
 from torch import nn
 
 import luxmeter as lux
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.train import EarlyStop, ModelCheckpoint, NaNGuard, TimingCheckpoint, control_run
+from luxmeter.train import EarlyStop, NaNGuard, TimingCheckpoint, control_run
 
-Said = list[dict[str, Any]]
 OPTIONS: dict[str, Any] = {"quiet": True, "agree_every": 1}
 ALL: dict[str, Any] = {**OPTIONS, "accumulate": 2, "clip_norm": 1.0, "ema": 0.9}
 
@@ -106,14 +105,9 @@ def computed(kind: type[Small], options: dict[str, Any] = OPTIONS) -> Callable[[
 def resumed(name: str, options: dict[str, Any], kind: type[Small] = Small) -> Callable[[int], Any]:
     """In one go; and from checkpoints saved behind each step, as if the processes had been killed there."""
 
-    class Saving(kind):  # type: ignore[valid-type,misc]
-        def initial_callback(self) -> None:
-            super().initial_callback()
-            ModelCheckpoint(every_steps=1).hook(self)
-
     def made(rank: int) -> Any:
         whole = trained(kind, f"{name}-whole", options)
-        first = trained(Saving, f"{name}-saved", {**options, "max_to_keep": None})
+        first = trained(saving(kind), f"{name}-saved", {**options, "max_to_keep": None})
         found = {"whole": facts(whole), "saved": facts(first), "again": []}
         for path in first.saver.find_checkpoints():
             torch.rand(3)  # whatever was drawn before does not count
@@ -373,15 +367,6 @@ def two(folder: Path) -> Said:
     for path in Path(one.saver.folder).glob("000003.ckpt*"):
         shutil.copy(path, place / path.name.replace("000003", "one"))
     return run_ranks(2, TWO, place)
-
-
-def of(said: Said, name: str) -> list[Any]:
-    """What each rank said of a scenario."""
-    for rank, one in enumerate(said):
-        assert name in one, f"rank {rank} ended before {name}; it came to {list(one)}"
-        text = one[name]
-        assert not (isinstance(text, str) and text.startswith("Traceback")), f"rank {rank}: {text}"
-    return [one[name] for one in said]
 
 
 def agree_on(found: list[Any], *names: str) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from small_training import Small, same, weights
+from small_training import Small, same, saving, weights
 
 import luxmeter as lux
 from luxmeter.errors import CheckpointError
-from luxmeter.train import LRSchedule, ModelCheckpoint
+from luxmeter.train import LRSchedule
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -70,14 +70,9 @@ def stopped_at(step: int, kind: type[Small], options: dict[str, Any]) -> Small:
 def test_every_step(options: str, steps: Sequence[int]) -> None:
     """From a checkpoint that was saved behind each of the steps, as if the process had been killed there."""
 
-    class Saving(Small):
-        def initial_callback(self) -> None:
-            super().initial_callback()
-            ModelCheckpoint(every_steps=1).hook(self)
-
     whole = uninterrupted(Small, OPTIONS[options])
     assert len(set(whole.losses)) == STEPS
-    first = Saving({"epoch": EPOCHS}, quiet=True, max_to_keep=None, **OPTIONS[options])
+    first = saving(Small)({"epoch": EPOCHS}, quiet=True, max_to_keep=None, **OPTIONS[options])
     first.initial_exp("./stopped")
     first.train()
     first.close()

@@ -15,18 +15,16 @@ from typing import Any
 import pytest
 import torch
 from forked_ranks import as_torchrun, free_port
-from many_ranks import run_ranks
-from small_training import same
+from many_ranks import of, run_ranks
+from small_training import same, saving
 from test_sharded_training import (
     ALL,
     FSDP,
     ONE,
     Drawing,
     goes_on,
-    of,
     resumed,
     resumed_alike,
-    saving,
     trained,
     whole,
 )

@@ -16,17 +16,16 @@ from typing import Any
 import pytest
 import torch
 from forked_ranks import as_torchrun, together
-from many_ranks import run_ranks
-from small_training import Noisy, Small, same
+from many_ranks import Said, of, run_ranks
+from small_training import Noisy, Small, same, saving
 from torch import nn
 
 import luxmeter as lux
 from luxmeter.errors import CheckpointError, LuxmeterError, LuxmeterWarning, UsageError
 from luxmeter.experiment.checkpoint.format import Snapshot
 from luxmeter.store import Run
-from luxmeter.train import ModelCheckpoint, NaNGuard
+from luxmeter.train import NaNGuard
 
-Said = list[dict[str, Any]]
 ONE: dict[str, Any] = {"quiet": True}
 FSDP: dict[str, Any] = {"quiet": True, "agree_every": 1, "parallel": "fsdp"}
 DDP: dict[str, Any] = {**FSDP, "parallel": "ddp"}
@@ -133,15 +132,6 @@ def trained(kind: type[Small], name: str, options: dict[str, Any] = FSDP, **trai
     finally:
         trainer.close()
     return trainer
-
-
-def saving(kind: type[Small]) -> type[Small]:
-    class Saving(kind):  # type: ignore[valid-type,misc]
-        def initial_callback(self) -> None:
-            super().initial_callback()
-            ModelCheckpoint(every_steps=1).hook(self)
-
-    return Saving
 
 
 def computed(name: str, kind: type[Small], options: dict[str, Any]) -> Callable[[int], Any]:
@@ -325,15 +315,6 @@ def two(folder: Path) -> Said:
         shutil.copy(path, place / path.name.replace("000003", "one"))
     torch.save({"weights": whole(one.model), "moments": moments(one)}, folder / "one.pt")
     return run_ranks(2, TWO, place)
-
-
-def of(said: Said, name: str) -> list[Any]:
-    """What each rank said of a scenario."""
-    for rank, one in enumerate(said):
-        assert name in one, f"rank {rank} ended before {name}; it came to {list(one)}"
-        text = one[name]
-        assert not (isinstance(text, str) and text.startswith("Traceback")), f"rank {rank}: {text}"
-    return [one[name] for one in said]
 
 
 def close(

@@ -109,9 +109,10 @@ class Replica:
         with torch.enable_grad():
             self._ddp._pre_forward()
             self._ddp._post_forward(torch.zeros(()))
-            torch.autograd.backward(
-                self.parameters[::-1], [torch.zeros_like(one) for one in self.parameters[::-1]]
-            )
+            # One by one, the last layer's first: as a backward comes to them, so that they are sent while it goes on. Of one
+            # call for all of them torch decides the order.
+            for one in self.parameters[::-1]:
+                one.backward(torch.zeros_like(one))
         for one, gradient in zip(self.parameters, before, strict=True):
             one.grad = gradient
 
@@ -213,14 +214,19 @@ class Replicas:
 
     def _average(self, optimizer: Optimizer) -> None:
         seen = self._seen.get(id(optimizer), {})
+        called = [replica.forwards != seen.get(number, 0) for number, replica in enumerate(self._replicas)]
+        waiting = [
+            (replica, was_called)
+            for replica, was_called in zip(self._replicas, called, strict=True)
+            if not (was_called and replica.is_synced)
+        ]
+        if not (waiting or self._loose):
+            return  # as in most steps: backward has averaged all
         own = {id(one) for group in optimizer.param_groups for one in group["params"]}
         loose = [one for one in self._loose if id(one) in own]
         if loose:
             average_gradients(loose)
-        for number, replica in enumerate(self._replicas):
-            was_called = replica.forwards != seen.get(number, 0)
-            if was_called and replica.is_synced:
-                continue
+        for replica, was_called in waiting:
             its = [one for one in replica.parameters if id(one) in own]
             if its:
                 average_gradients(its)

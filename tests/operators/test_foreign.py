@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from luxmeter.errors import LuxmeterWarning, UsageError
 from luxmeter.operators.case import Case, load_operators
+from luxmeter.operators.foreign import load
 from luxmeter.operators.foreign.input_logs import NotReadable, cases_in, signature_in
 from luxmeter.operators.foreign.load import load_foreign
 from luxmeter.operators.inputs import outputs_of, replay
@@ -176,6 +177,16 @@ def test_compressed_traces(recorded: Path, tmp_path: Path) -> None:
     assert load_foreign(packed).operators == load_operators(packed)
     packed.write_bytes(packed.read_bytes()[:-50])
     with pytest.raises(UsageError, match="damaged gzip"):
+        load_foreign(packed)
+
+
+def test_a_packed_log_that_unpacks_to_more_than_logs_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "_SMALL_BYTES", 1 << 20)
+    packed = tmp_path / "chrome.json.gz"
+    packed.write_bytes(gzip.compress(bytes(4 << 20)))
+    with pytest.raises(UsageError, match="unpacks to more than 1,048,576 bytes"):
         load_foreign(packed)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import ModuleType
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from luxmeter.calls import packed
 from luxmeter.calls.core import _pycore, load
 from luxmeter.calls.records import EVENT_DTYPE
 from luxmeter.errors import UsageError
@@ -104,3 +106,14 @@ def test_nothing_else_is_taken_for_packed_events(core: ModuleType) -> None:
             with pytest.raises(ValueError, match="do not fit"):
                 other.unpack(bytes(forged))
     assert refused > 0
+
+
+def test_more_events_than_a_part_has_are_not_made(core: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of calls that are all alike pack to nothing: what they claim is counted before it is laid out."""
+    pieces = core.pack(made_events(5000, 1).tobytes())
+    table = pa.Table.from_batches([packed.to_batch(pieces)])
+    monkeypatch.setattr(packed, "MOST_EVENTS", 5000)
+    assert packed.to_columns(table).num_rows == 5000
+    monkeypatch.setattr(packed, "MOST_EVENTS", 4999)
+    with pytest.raises(ValueError, match="no more than 4,999 events"):
+        packed.to_columns(table)

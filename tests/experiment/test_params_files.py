@@ -135,6 +135,17 @@ def test_aliases_that_stand_for_billions_of_values_are_refused() -> None:
         BaseParams().from_file("p.yaml")
 
 
+def test_merges_that_stand_for_billions_of_names_are_refused() -> None:
+    lines = ["a0: &a0 {" + ", ".join(f"k{i}: {i}" for i in range(10)) + "}"]
+    lines += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}], own: {i}}}" for i in range(1, 10)]
+    Path("p.yaml").write_text("\n".join(lines))
+    with pytest.raises(UsageError, match="merges more than 1000000 names"):
+        BaseParams().from_file("p.yaml")
+    Path("p.yaml").write_text("\n".join(lines[:3]))
+    found = BaseParams().from_file("p.yaml")
+    assert (found.a2.k7, found.a2.own, found.a1.own) == (7, 2, 1)
+
+
 def test_mistyped_names_in_a_file_are_refused() -> None:
     Path("p.yaml").write_text("epochs: 3\n")
     with pytest.raises(UsageError, match=r"from p.yaml.*Did you mean 'epoch'"):

@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from luxmeter.errors import LuxmeterWarning, UsageError
 from luxmeter.operators.case import Case, load_operators
+from luxmeter.operators.foreign import load
 from luxmeter.operators.foreign.input_logs import NotReadable, cases_in, signature_in
 from luxmeter.operators.foreign.load import load_foreign
 from luxmeter.operators.inputs import outputs_of, replay
@@ -179,6 +181,16 @@ def test_compressed_traces(recorded: Path, tmp_path: Path) -> None:
         load_foreign(packed)
 
 
+def test_a_packed_log_that_unpacks_to_more_than_logs_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "_SMALL_BYTES", 1 << 20)
+    packed = tmp_path / "chrome.json.gz"
+    packed.write_bytes(gzip.compress(bytes(4 << 20)))
+    with pytest.raises(UsageError, match="unpacks to more than 1,048,576 bytes"):
+        load_foreign(packed)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -195,6 +207,51 @@ def test_json_without_operators(tmp_path: Path, data: object) -> None:
     path.write_text(json.dumps(data))
     with pytest.raises(UsageError, match="not-operators"):
         load_foreign(path)
+
+
+CHROME = {
+    "ph": "X", "name": "aten::add", "ts": 1, "dur": 2,
+    "args": {"Input Dims": [[2, 3], [2, 3], []], "Input type": ["float", "float", "Scalar"],
+             "Input Strides": [[3, 1], [3, 1], []], "Concrete Inputs": ["", "", "1"]},
+}  # fmt: skip
+EXECUTION = {
+    "id": 3, "name": "aten::add", "ctrl_deps": 2, "attrs": [{"name": "op_schema", "value": ""}],
+    "inputs": {"values": [[1, 2, 0, 6, 4, "cpu"], [1, 2, 0, 6, 4, "cpu"], 1], "shapes": [[2, 3], [2, 3], []],
+               "strides": [[3, 1], [3, 1], []], "types": ["Tensor(float)", "Tensor(float)", "Int"]},
+}  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    made = dict(value) if isinstance(value, dict) else list(value)
+    made[path[0]] = changed(value[path[0]], path[1:], new)
+    return made
+
+
+@pytest.mark.parametrize(("kind", "entry"), [("traceEvents", CHROME), ("nodes", EXECUTION)])
+def test_an_entry_that_no_tool_writes_is_a_problem_and_no_other_is_lost(
+    tmp_path: Path, kind: str, entry: dict[str, Any]
+) -> None:
+    path, refused = tmp_path / "x.json", 0
+    for place in places(entry):
+        for new in ({"a": 1}, [{"a": 1}], None, [[]], 1e308, 10**400, -1, "\ud800"):
+            forged = changed({**entry, "ts": 9, "id": 4}, place, new)
+            path.write_text(json.dumps({kind: [entry, forged]}))
+            found = load_foreign(path)
+            assert "aten.add.Tensor" in [case.op for case in found.operators], (place, new)
+            refused += len(found.problems)
+            for case in found.operators:
+                assert str(case) and (case.total_ns is None or case.total_ns < 10**18)
+    assert refused > 20
 
 
 def test_damaged_json(recorded: Path, tmp_path: Path) -> None:

@@ -288,6 +288,17 @@ def test_newer_formats_are_refused_clearly(lab: Lab) -> None:
         Lab.open(lab.folder)
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["[1]", "7", '"x"', "{}", '{"id": "x"}', '{"format": 1}', '{"format": "1", "id": "x"}', '{"format": 1.5, "id": "x"}',
+     '{"format": null, "id": "x"}', '{"format": 1, "id": {}}', "{torn"],
+)  # fmt: skip
+def test_a_lab_that_does_not_say_which_it_is(lab: Lab, said: str) -> None:
+    (lab.folder / "lab.json").write_text(said)
+    with pytest.raises(StoreError, match=r"lab\.json.*file-damaged"):
+        Lab.open(lab.folder)
+
+
 @pytest.mark.parametrize("text", ["toy", "'toy'", " toy "])
 def test_a_single_word_is_a_name_or_a_tag(text: str) -> None:
     lab = Lab.open()

@@ -15,6 +15,7 @@ from luxmeter.calls.core import _pypack
 COLUMN = "packed"
 _PIECES = 32  # unpacked at a time: 4 MiB
 _SMALL = 1024  # events: pieces that have fewer are worth packing anew
+MOST_EVENTS = 1 << 21  # of a part; the writer begins a new one at a sixteenth of it
 SCHEMA = pa.schema(
     [pa.field(COLUMN, pa.large_binary(), nullable=False)],
     metadata={b"luxmeter.calls": str(records.FORMAT).encode()},
@@ -60,9 +61,14 @@ def to_batch(pieces: Sequence[bytes]) -> pa.RecordBatch:
 def to_columns(table: pa.Table) -> pa.Table:
     """What a part holds -> the columns of its events. ValueError if it holds none of ours."""
     unpack = core.load()[0].unpack
-    batches = []
+    batches, events = [], 0
     for start in range(0, table.num_rows, _PIECES):
         pieces = table.column(COLUMN).slice(start, _PIECES).to_pylist()
+        events += sum(count(piece)[0] for piece in pieces)
+        if (
+            events > MOST_EVENTS
+        ):  # three bytes can claim an event of 64, and thousands of such bytes are packed into one
+            raise ValueError(f"a part of a trace has no more than {MOST_EVENTS:,} events")
         batches.append(records.to_batch([unpack(piece) for piece in pieces]))
     return pa.Table.from_batches(batches, schema=records.EVENT_SCHEMA)
 

@@ -21,11 +21,11 @@ from typing import IO, TYPE_CHECKING, Any
 from luxmeter import environment, stats
 from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
-from luxmeter.errors import UsageError
+from luxmeter.errors import StoreError, UsageError
 from luxmeter.files import parsed_json, write_named
 from luxmeter.operators.series import series_of
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, counted, span
-from luxmeter.store import put_result
+from luxmeter.store import put_result, read_sealed
 from luxmeter.typed_fields import checked_fields
 
 if TYPE_CHECKING:
@@ -357,9 +357,10 @@ def _read(path: Path) -> Any:
         parquet = file.read(4) == b"PAR1"
     if not parquet:
         return parsed_json(path.read_text(encoding="utf-8"))
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path)  # a damaged one is an ArrowInvalid, which is a ValueError
+    try:
+        table = read_sealed(path)  # no seal of ours, but no more memory than a file of its size may take
+    except StoreError as error:
+        raise ValueError(error.what) from error
     said = parsed_json((table.schema.metadata or {})[_PARQUET_KEY])
     return {**said, "rows": table.to_pylist()}
 

@@ -60,6 +60,13 @@ class Lab:
             if not create:
                 raise StoreError("no-lab", f"There is no lab in {place}.", "Make one with: luxmeter init")
             identity = _make(place)
+        fits = isinstance(identity, dict) and isinstance(identity.get("id"), str)
+        if not fits or type(identity.get("format")) is not int:
+            raise StoreError(
+                "file-damaged",
+                f"{place / LAB_FILE} does not say which lab this is.",
+                "Restore it from a copy. Or move it away: the next command makes one, and the runs stay.",
+            )
         if identity["format"] > layout.LAB_FORMAT:
             raise StoreError(
                 "lab-format",

@@ -7,6 +7,7 @@ that is kept in memory.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Collection
@@ -106,8 +107,11 @@ def tell_ranks(lab_folder: Path, key: str, name: str, run_id: str) -> None:
     place = lab_folder / layout.RANKS
     place.mkdir(exist_ok=True)
     own = vars(Process.here())
-    before = read_json(place / f"{key}.json", {})
-    runs = before["runs"] if before.get("format") == _FORMAT and before.get("process") == own else []
+    runs: Any = []
+    with contextlib.suppress(LuxmeterError, TypeError, LookupError):  # what is none of ours is written anew
+        before: Any = read_json(place / f"{key}.json", {})
+        if before["format"] == _FORMAT and before["process"] == own:
+            runs = [*before["runs"]]
     told = {"name": name, "run": run_id, "written_ns": time.time_ns()}
     write_json(place / f"{key}.json", {"format": _FORMAT, "process": own, "runs": [*runs, told]})
 

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter.errors import StoreError, warn_once
 from luxmeter.late import late
+from luxmeter.store.claims import read_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +64,7 @@ def read_sealed(path: Path, columns: Sequence[str] | None = None, *, only: Any =
         if bad:
             rows = sum(file.metadata.row_group(i).num_rows for i in bad)
             tell_loss(path, f"{rows} rows")
-        return file.read_row_groups([i for i in groups if i not in bad], columns=columns)
+        return read_groups(file, path, [i for i in groups if i not in bad], columns)
 
 
 def damage_of(path: Path) -> str:

@@ -33,6 +33,7 @@ import psutil
 from luxmeter.errors import LuxmeterError, StoreError
 from luxmeter.files import make_below, sync_folder
 from luxmeter.late import late
+from luxmeter.store.claims import Budget, read_stream
 from luxmeter.store.layout import named
 from luxmeter.store.sealed import damage_of, read_sealed, seal, tell_loss
 
@@ -152,8 +153,7 @@ def _read(folder: Path, columns: Sequence[str] | None, only: tuple[str, str] | N
         parts.append(table.drop_columns([ORDER]) if ORDER in table.column_names else table)
     for path in _live_segments(folder):
         for piece, _ in _pieces(path, 0):
-            table = _plain(piece)
-            parts.append(table.select([c for c in wanted if c in table.column_names]) if wanted else table)
+            parts.append(piece.select([c for c in wanted if c in piece.column_names]) if wanted else piece)
     if not parts:
         return None
     table = pa.concat_tables(parts, promote_options="permissive")
@@ -216,11 +216,11 @@ def _compact(folder: Path, sort_by: str | None, options: Mapping[str, Any]) -> P
         before = read_sealed(target)
         if ORDER in before.column_names:
             before = before.sort_by(ORDER).drop_columns([ORDER])
-        parts.append(_plain(before))
+        parts.append(before)
     for path in live:
         batches = [batch for batch, _ in _pieces(path, 0, lost)]
         folded.append((path.name, sum(batch.num_rows for batch in batches)))
-        parts.extend(_plain(batch) for batch in batches)
+        parts.extend(batches)
     if not parts:
         for path in live:  # torn in their first piece: nothing to keep
             path.unlink(missing_ok=True)
@@ -262,7 +262,7 @@ class Follower:
             for batch, end in _pieces(path, self._bytes.get(path.name, 0)):
                 self._bytes[path.name] = end
                 self._rows[path.name] = self._rows.get(path.name, 0) + batch.num_rows
-                parts.append(_plain(batch))
+                parts.append(batch)
         parts.extend(self._compacted_since())
         return pa.concat_tables(parts, promote_options="permissive") if parts else None
 
@@ -281,7 +281,7 @@ class Follower:
         for name, rows in folded:
             seen = self._rows.get(name, 0)
             if seen < rows:
-                yield _plain(table.slice(start + seen, rows - seen))
+                yield table.slice(start + seen, rows - seen)
                 self._rows[name] = rows
             start += rows
 
@@ -314,14 +314,6 @@ def _write_parquet(target: Path, table: pa.Table, sort_by: str | None, options: 
         temporary.unlink(missing_ok=True)
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    """Dictionary columns as what they stand for: pieces have dictionaries of their own."""
-    for i, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            table = table.set_column(i, field.name, table.column(i).cast(field.type.value_type))
-    return table
-
-
 def _pieces(path: Path, start: int, lost: list[str] | None = None) -> Iterator[tuple[pa.Table, int]]:
     """Each whole piece from byte `start` with the byte behind it; ends at one whose end is not there.
 
@@ -330,8 +322,9 @@ def _pieces(path: Path, start: int, lost: list[str] | None = None) -> Iterator[t
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
+            budget = Budget(path, size)
             if file.read(4) != _OLD:
-                for table, end, why in _framed(file, start, size):
+                for table, end, why in _framed(file, start, size, budget):
                     if table is not None:
                         yield table, end
                         continue
@@ -341,10 +334,10 @@ def _pieces(path: Path, start: int, lost: list[str] | None = None) -> Iterator[t
                 return
             while start < size:
                 try:
-                    table, start = _piece(file, start)
+                    table, start = _piece(file, start, budget)
                 except MemoryError:
                     with _Bounded(io.FileIO(path)) as bounded:
-                        table, start = _piece(bounded, start)
+                        table, start = _piece(bounded, start, budget)
                 if table is None:
                     return
                 yield table, start
@@ -352,7 +345,9 @@ def _pieces(path: Path, start: int, lost: list[str] | None = None) -> Iterator[t
         return  # compacted meanwhile
 
 
-def _framed(file: io.BufferedReader, start: int, size: int) -> Iterator[tuple[pa.Table | None, int, str]]:
+def _framed(
+    file: io.BufferedReader, start: int, size: int, budget: Budget
+) -> Iterator[tuple[pa.Table | None, int, str]]:
     """The pieces of format 2: a table and the byte behind it, or None and what is damaged.
 
     A piece whose number came before is a copy, which a disk made: its rows are there already.
@@ -377,7 +372,7 @@ def _framed(file: io.BufferedReader, start: int, size: int) -> Iterator[tuple[pa
                 return  # torn
             stream = file.read(length)
             whole = zlib.crc32(stream) == checksum and number not in seen
-            table = _piece(io.BytesIO(stream), 0)[0] if whole else None
+            table = _piece(io.BytesIO(stream), 0, budget)[0] if whole else None
             if table is not None and number:
                 seen.add(number)
             what = "copy of a piece" if number in seen and table is None else "piece"
@@ -406,16 +401,12 @@ def _has_more_than_zeros(file: io.BufferedReader, start: int) -> bool:
     return False
 
 
-def _piece(file: IO[bytes], start: int) -> tuple[pa.Table | None, int]:
+def _piece(file: IO[bytes], start: int, budget: Budget) -> tuple[pa.Table | None, int]:
     """The piece that begins at a byte and the byte behind it; None if it is not whole."""
-    file.seek(start)
     try:
-        with pa.ipc.open_stream(file) as reader:
-            table = reader.read_all()
-        table.validate(full=True)  # numbers that point outside of their memory crash who follows them
+        return read_stream(file, start, budget), file.tell()
     except (pa.ArrowException, OSError, EOFError, ValueError, KeyError):
         return None, start
-    return table, file.tell()
 
 
 class _Bounded(io.BufferedReader):

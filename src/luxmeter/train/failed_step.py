@@ -163,7 +163,7 @@ class FailedStep:
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
         self.record: dict[str, Any] = read_json(self.folder / RECORD, {})
-        if self.record.get("format") != FORMAT:
+        if not isinstance(self.record, dict) or self.record.get("format") != FORMAT:
             raise CheckpointError(
                 "failed-step-unknown",
                 f"{self.folder} holds no step of a training that failed.",

@@ -228,6 +228,21 @@ class _Loader(yaml.SafeLoader):
             return node.value
         return None if node.value in ("", "~") else parse(node.value)
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """As in YAML; what is merged is counted first, since ten lines that each merge the one before ten times are billions of names."""
+        count = len(node.value)
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                for inner in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if isinstance(inner, yaml.MappingNode):
+                        self.flatten_mapping(inner)
+                        count += len(inner.value)
+                        if count > _NODE_LIMIT:
+                            raise yaml.constructor.ConstructorError(
+                                None, None, f"it merges more than {_NODE_LIMIT} names", key.start_mark
+                            )
+        super().flatten_mapping(node)
+
     def construct_names(self, node: yaml.MappingNode) -> Any:
         seen: set[Any] = set()
         for key, _ in node.value:

@@ -5,6 +5,7 @@ record_shapes, ExecutionTraceObserver JSON. Parsing never evaluates text as code
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from luxmeter.errors import UsageError
 from luxmeter.files import parsed_json
 from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.foreign import input_logs
+
+# More than so many times a packed file's size is a bomb, from so many bytes on.
+_MOST_TIMES, _SMALL_BYTES = 200, 256 << 20
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,14 @@ def load_foreign(path: str | Path) -> Captured:
             "operators-unreadable", f"{path} cannot be read: {error.strerror or error}.", "Check the path."
         ) from error
     if data[:2] == b"\x1f\x8b":
+        most = max(_SMALL_BYTES, _MOST_TIMES * len(data))
         try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError) as error:
+            with gzip.open(path) as stream:
+                data = stream.read(most + 1)
+        except (OSError, EOFError, zlib.error) as error:
             raise _unknown(path, f"it is a damaged gzip file ({error})") from error
+        if len(data) > most:
+            raise _unknown(path, f"it unpacks to more than {most:,} bytes, which no log of its size does")
     text = data.decode("utf-8", errors="replace")
     captured = _from_json(text, path) if text.lstrip()[:1] in ("{", "[") else _from_log(text, path)
     if not len(captured.operators):

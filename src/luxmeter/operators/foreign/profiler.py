@@ -7,7 +7,7 @@ replayed whole. A Chrome trace names no overload: the declaration that takes the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from luxmeter.operators.case import Case
@@ -45,6 +45,10 @@ _PARAMETER = re.compile(r"([A-Za-z]+)[^ ,]* (\w+)")
 Found = Iterator[tuple[str, Case | NotReadable]]
 
 
+_MOST_SIZE = 1 << 63
+_MOST_US = 1 << 52  # a hundred years, in microseconds: no time is later, and none is what is no number
+
+
 def chrome_cases(events: Sequence[Any], *, source: str) -> Found:
     """(place, case or why it is none) for each outermost aten call of a Chrome trace."""
     calls = [
@@ -61,14 +65,12 @@ def chrome_cases(events: Sequence[Any], *, source: str) -> Found:
             continue  # inside the call before
         thread, end = str(event.get("tid")), start + duration
         place = f"{event['name']} at {event['ts']}"
-        try:
-            yield place, _chrome_case(event, round(duration * 1000), source)
-        except NotReadable as problem:
-            yield place, problem
+        yield place, _read(lambda: _chrome_case(event, round(duration * 1000), source))  # noqa: B023  (called at once)
 
 
 def _timed(event: dict[str, Any]) -> bool:
-    return isinstance(event.get("ts"), int | float) and isinstance(event.get("dur", 0), int | float)
+    times = event.get("ts"), event.get("dur", 0)
+    return all(isinstance(one, int | float) and abs(one) < _MOST_US for one in times)
 
 
 def _chrome_case(event: dict[str, Any], total_ns: int, source: str) -> Case:
@@ -119,28 +121,39 @@ def _scalar(text: str) -> Argument:
 
 def execution_cases(nodes: Sequence[Any], *, source: str) -> Found:
     """(place, case or why it is none) for each outermost aten call of an execution trace."""
-    by_id = {n["id"]: n for n in nodes if isinstance(n, dict) and "id" in n}
+    by_id = {n["id"]: n for n in nodes if isinstance(n, dict) and isinstance(n.get("id"), int)}
+
+    def outer(node: dict[str, Any]) -> dict[str, Any] | None:
+        number = node.get("ctrl_deps", node.get("parent"))
+        return by_id.get(number) if isinstance(number, int) else None
 
     def inside(node: dict[str, Any]) -> bool:
         seen = set()
-        parent = by_id.get(node.get("ctrl_deps", node.get("parent")))
+        parent = outer(node)
         while parent is not None and parent["id"] not in seen:
             if str(parent.get("name", "")).startswith("aten::"):
                 return True
             seen.add(parent["id"])
-            parent = by_id.get(parent.get("ctrl_deps", parent.get("parent")))
+            parent = outer(parent)
         return False
 
     for node in by_id.values():
         if not str(node.get("name", "")).startswith("aten::") or inside(node):
             continue
         place = f"node {node['id']} ({node['name']})"
-        try:
-            yield place, _execution_case(node, source)
-        except NotReadable as problem:
-            yield place, problem
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as problem:
-            yield place, NotReadable(f"it is damaged ({type(problem).__name__}: {problem})")
+        yield place, _read(lambda: _execution_case(node, source))  # noqa: B023  (called at once)
+
+
+def _read(make: Callable[[], Case]) -> Case | NotReadable:
+    """A case, or why a call is none, whatever its entry holds."""
+    try:
+        case = make()
+        hash(case)  # not with a mapping where a number belongs
+    except NotReadable as problem:
+        return problem
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as problem:
+        return NotReadable(f"it is damaged ({type(problem).__name__}: {problem})")
+    return case
 
 
 def _execution_case(node: dict[str, Any], source: str) -> Case:
@@ -204,11 +217,13 @@ def _split(text: str) -> list[str]:
 
 
 def _tensor(dtype: str, dims: Any, stride: Any) -> TensorSpec:
-    if not isinstance(dims, list) or not all(type(n) is int and n >= 0 for n in dims):
-        raise NotReadable(f"{dims!r} are no sizes")
+    if not isinstance(dims, list) or not all(type(n) is int and 0 <= n < _MOST_SIZE for n in dims):
+        raise NotReadable(f"{str(dims)[:80]} are no sizes")
     shape = tuple(dims)
     if not isinstance(stride, list) or len(stride) != len(shape):
         return TensorSpec(shape, dtype)
+    if not all(type(n) is int and abs(n) < _MOST_SIZE for n in stride):
+        raise NotReadable(f"{str(stride)[:80]} are no strides")
     steps = tuple(stride)
     return TensorSpec(shape, dtype, None if steps == contiguous_stride(shape) else steps)
 

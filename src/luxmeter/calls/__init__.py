@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from luxmeter.calls.kinds import kind_of as kind_of
     from luxmeter.calls.layout import free_name as free_name
     from luxmeter.calls.layout import make_trace_folder as make_trace_folder
+    from luxmeter.calls.lanes import Lane as Lane
+    from luxmeter.calls.lanes import Lanes as Lanes
     from luxmeter.calls.layout import mark_stopped as mark_stopped
     from luxmeter.calls.listen import Heard as Heard
     from luxmeter.calls.listen import Listener as Listener
@@ -87,6 +89,8 @@ __getattr__, __dir__, __all__ = door(
         "trace_format_of": "formats",
         "has_mindspore": "frameworks",
         "import_mindspore": "frameworks",
+        "Lane": "lanes",
+        "Lanes": "lanes",
         "free_name": "layout",
         "make_trace_folder": "layout",
         "mark_stopped": "layout",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from luxmeter.calls import KINDS, TraceResult
+from luxmeter.calls import KINDS, Step, TraceResult
 from luxmeter.experiment import open_lab
 from luxmeter.render import (
     Column,
@@ -29,6 +29,7 @@ from luxmeter.view.pages.trace import (
     groupings,
     source_html,
     split_html,
+    steps_html,
     table_of_calls,
     trace_facts,
 )
@@ -110,7 +111,8 @@ def _explorer(view: TraceView, looked: Looked) -> Html:
             readable("Split", lambda: view.once(split_html.__name__, split_html)),
             readable("Flame graph", lambda: card("Flame graph", view.once(_flame.__name__, _flame))),
             calls,
-            readable("Timeline", lambda: card("Timeline", _timeline(view, looked))),
+            readable("Steps", lambda: _steps(view, looked)),
+            readable("Timeline", lambda: card("Timeline", _timeline(view, looked), id_="timeline")),
         )
     )
 
@@ -131,6 +133,16 @@ def _tables(view: TraceView, looked: Looked) -> Html:
         else view.once(f"table {by}", lambda r: _table(r, names[by]))
     )
     return joined((element("nav", *links, class_="lux-bar", aria_label="Group the calls by"), shown))
+
+
+def _steps(view: TraceView, looked: Looked) -> Html | None:
+    """Each leads to itself in the timeline."""
+    zero = view.result.recording.first_ns
+
+    def address(step: Step) -> str:
+        return f"{looked.address(start=max(0, step.start_ns - zero), end=step.end_ns - zero)}#timeline"
+
+    return steps_html(view.once("steps", lambda result: result.steps()), address=address)
 
 
 def _timeline(view: TraceView, looked: Looked) -> Html:

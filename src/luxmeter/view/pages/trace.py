@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from luxmeter.calls import (
@@ -12,6 +13,7 @@ from luxmeter.calls import (
     CallTable,
     CallTree,
     Step,
+    Steps,
     TraceResult,
     Window,
     first_calls,
@@ -78,7 +80,7 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
             None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
             card("Hottest calls", tables_html(result, most_rows=most_rows)),
             source_html(result),
-            None if totals else steps_html(result),
+            None if totals else steps_html(result.steps()),
             None if totals else _timeline_card(result, window or Window()),
         )
     )
@@ -182,15 +184,15 @@ def flame_of(result: TraceResult) -> Flame:
     return Flame("all", tree.total_ns + outside, tree.n, OUTSIDE, inner)
 
 
-def steps_html(result: TraceResult) -> Html | None:
-    """The training steps: how long, what they are made of, which are slow. None where there are none."""
-    steps = result.steps()
+def steps_html(steps: Steps, *, address: Callable[[Step], str] | None = None) -> Html | None:
+    """The training steps: how long, what they are made of, which are slow; each with what leads to it. None where there are none."""
     if not len(steps):
         return None
     said = [element("p", line) for line in steps.lines()]
     shown = steps.slowest(MOST_STEPS) if len(steps) > MOST_STEPS else list(steps)
     left_out = f"the {MOST_STEPS} slowest of {len(steps):,}" if len(steps) > MOST_STEPS else ""
-    return card("Steps", *said, table_html(steps.table(shown)), quiet=left_out)
+    links = None if address is None else lambda row, column, _: address(shown[row]) if column == 0 else None
+    return card("Steps", *said, table_html(steps.table(shown), links=links), quiet=left_out)
 
 
 def _timeline_card(result: TraceResult, window: Window) -> Html:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from luxmeter.calls.kinds import KINDS as KINDS
     from luxmeter.calls.kinds import OUTSIDE as OUTSIDE
     from luxmeter.calls.kinds import kind_of as kind_of
-    from luxmeter.calls.layout import free_name as free_name
-    from luxmeter.calls.layout import make_trace_folder as make_trace_folder
     from luxmeter.calls.lanes import Lane as Lane
     from luxmeter.calls.lanes import Lanes as Lanes
+    from luxmeter.calls.layout import free_name as free_name
+    from luxmeter.calls.layout import make_trace_folder as make_trace_folder
     from luxmeter.calls.layout import mark_stopped as mark_stopped
     from luxmeter.calls.listen import Heard as Heard
     from luxmeter.calls.listen import Listener as Listener

@@ -76,6 +76,11 @@ class TraceResult:
         return [(callables[s.callable].name, s) for s in self.recording.signatures if s is not None]
 
     @property
+    def elapsed_ns(self) -> int:
+        """How long was traced, by the clock: processes run beside each other."""
+        return max((process.end.get("elapsed_ns", 0) for process in self.recording.processes), default=0)
+
+    @property
     def ranks(self) -> list[int]:
         """The ranks whose calls it has."""
         return self.recording.ranks
@@ -334,7 +339,7 @@ class TraceResult:
         apis = len(table if table.by == "api" else self.table())
         main = None if self.recording.totals else self._main_outside()
         outside = f", {main.outside_ns / 1e9:.3f} s of it outside them" if main is not None else ""
-        return f"{cost.calls:,} calls of {apis:,} APIs in {cost.elapsed_ns / 1e9:.3f} s{outside} ({cost.of_calls})"
+        return f"{cost.calls:,} calls of {apis:,} APIs in {self.elapsed_ns / 1e9:.3f} s{outside} ({cost.of_calls})"
 
     def _straggler(self) -> str:
         """The rank that clearly made the others wait, in a line."""

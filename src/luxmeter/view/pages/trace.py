@@ -64,7 +64,7 @@ def trace_facts(result: TraceResult) -> list[str]:
     cost, table = result.cost(), result.table()
     return [
         f"{cost.calls:,} calls of {len(table):,} APIs",
-        f"{cost.elapsed_ns / 1e9:.3f} s traced",
+        f"{result.elapsed_ns / 1e9:.3f} s traced",
         cost.of_calls,
         cost.of_once,
         *(["totals only: no flame graph and no timeline"] if result.recording.totals else []),

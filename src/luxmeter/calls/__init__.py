@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.syncs import device_syncs as device_syncs
     from luxmeter.calls.table import CallTable as CallTable
     from luxmeter.calls.table import Row as Row
+    from luxmeter.calls.table import check_grouping as check_grouping
     from luxmeter.calls.table import on_device as on_device
     from luxmeter.calls.tree import CallTree as CallTree
     from luxmeter.calls.window import Window as Window
@@ -132,6 +133,7 @@ __getattr__, __dir__, __all__ = door(
         "device_syncs": "syncs",
         "CallTable": "table",
         "Row": "table",
+        "check_grouping": "table",
         "on_device": "table",
         "CallTree": "tree",
         "Window": "window",

@@ -187,6 +187,16 @@ class CallTable:
         )  # fmt: skip
 
 
+def check_grouping(by: str) -> None:
+    """Refuse what calls are not grouped by."""
+    if by not in BY:
+        raise UsageError(
+            "unknown-grouping",
+            f"table() cannot group by {by!r}.",
+            suggestion(by, BY) or f"It knows {', '.join(BY)}.",
+        )
+
+
 def make_table(
     recording: Recording,
     by: str = "api",
@@ -200,12 +210,7 @@ def make_table(
     """Group the calls and compute. `subtract`: what recording a call cost in each process, and how much of that lies within
     the call's own time: two rows of nanoseconds, to be taken off.
     """
-    if by not in BY:
-        raise UsageError(
-            "unknown-grouping",
-            f"table() cannot group by {by!r}.",
-            suggestion(by, BY) or f"It knows {', '.join(BY)}.",
-        )
+    check_grouping(by)
     need_sites(recording, by)
     if recording.totals:
         return totals_table(recording, by, warmup=warmup, inside=inside, notes=notes)

@@ -37,7 +37,7 @@ from luxmeter.files import read_json, write_json
 from luxmeter.store import write_sealed
 
 VIEWS = ("nothing", "table", "signature", "line", "function", "module", "thread", "tree", "outside", "steps", "source", "page",
-         "csv", "parquet", "perfetto", "collapsed", "diff")  # fmt: skip
+         "csv", "parquet", "perfetto", "collapsed", "diff", "less", "sql", "column", "timeline")  # fmt: skip
 GOALS = {"table": (30.0, 1e9), "tree": (60.0, 2e9)}  # of 100 million calls: seconds, bytes
 PAGE_BYTES = 10e6
 FILES = {"csv": "calls.csv", "parquet": "calls.parquet", "perfetto": "calls.perfetto.json", "collapsed": "calls.folded",
@@ -107,7 +107,7 @@ def view(folder: Path, name: str) -> dict[str, Any]:
     """One view of a trace, in this process: seconds, the highest memory, and the bytes of what was written."""
     import pyarrow.parquet  # noqa: F401
 
-    from luxmeter.calls import diff_traces, export
+    from luxmeter.calls import Lanes, diff_traces, export
 
     begun, busy = time.perf_counter(), time.process_time()
     out: Path | None = None
@@ -118,6 +118,20 @@ def view(folder: Path, name: str) -> dict[str, Any]:
             export.write(result, out)
         elif name == "diff":
             diff_traces(result, load_trace(*sorted(folder.glob("rank-*")) or [folder]))
+        elif name == "less":
+            result.table(subtract_cost=True)
+        elif name == "sql":
+            result.sql("select name, median(duration_ns) from calls group by name")
+        elif name == "column":
+            result.events(["duration_ns"])
+        elif name == "timeline":
+            lanes = Lanes(result.recording)
+            middle = lanes.end_ns // 2
+            for window_ns in (
+                lanes.end_ns // 50,
+                1_000_000,
+            ):  # once some hundredths of the trace, once a step
+                lanes.of(middle, middle + window_ns, window_ns // 1200)
         elif name in ("tree", "outside", "steps", "source"):
             str(getattr(result, name)())
         else:

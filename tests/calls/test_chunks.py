@@ -146,12 +146,12 @@ def chunked(columns: dict[str, Any], rows: int) -> Recording:
     parts = []
     for first in range(0, len(columns["flags"]), rows):
         piece = {name: column[first : first + rows] for name, column in columns.items()}
-        start = piece["start_ns"]
+        start, end = piece["start_ns"], piece["start_ns"] + piece["duration_ns"]
         # One process a part, as on disk.
         for process in np.unique(piece["process"]).tolist():
             of = {name: column[piece["process"] == process] for name, column in piece.items()}
             parts.append(
-                Part(lambda of=of: dict(of), process, len(of["flags"]), int(start.min()), int(start.max()))
+                Part(lambda of=of: dict(of), process, len(of["flags"]), int(start.min()), int(end.max()))
             )  # type: ignore[misc]
     events = Events(parts, OwnWork.of_all(columns), (*columns, "own_ns"), rows=rows)
     return Recording(events, (), CALLABLES, SIGNATURES, PROCESSES, SITES)

@@ -23,6 +23,7 @@ from luxmeter.calls.result import TraceResult, load_trace
 from luxmeter.calls.syncs import device_syncs
 from luxmeter.calls.table import BY
 from luxmeter.calls.window import Window, first_calls, in_window
+from luxmeter.errors import UsageError
 from luxmeter.view.pages.trace import trace_page
 
 ONE_CORE = "how files are read; the quickest core makes them"
@@ -172,17 +173,60 @@ def test_times_of_very_many_are_picked_evenly(
         assert times.median_ns == middle or times.median_ns == every[name].median_ns
 
 
-def test_a_column_reads_all(both: tuple[TraceResult, TraceResult]) -> None:
+def test_what_recording_cost_is_taken_off(both: tuple[TraceResult, TraceResult]) -> None:
     held, large = both
-    assert held.events().equals(large.events())
-    assert (
-        held.sql("select count(*) as n from calls")["n"][0]
-        == large.sql("select count(*) as n from calls")["n"][0]
-    )
     for by in BY:
-        assert held.table(by, subtract_cost=True).rows == large.table(by, subtract_cost=True).rows
-    assert held.table(subtract_cost=True).rows != held.table().rows
-    large.recording.events.__dict__.pop("_all")
+        for some in ({}, {"warmup": False}, {"inside": False}):
+            less = held.table(by, subtract_cost=True, **some)
+            assert less.rows == large.table(by, subtract_cost=True, **some).rows, (by, some)
+        assert held.table(by, subtract_cost=True).rows != held.table(by).rows
+
+
+def test_every_call_in_batches_of_all_columns_or_some(both: tuple[TraceResult, TraceResult]) -> None:
+    held, large = both
+    batches = list(large.batches())
+    assert len(batches) > 2 and {batch.schema for batch in batches} == {held.events().schema}
+    assert pa.concat_tables(batches).equals(held.events()) and large.events().equals(held.events())
+    parent, depth = (np.array(large.events()[name]) for name in ("parent", "depth"))
+    at = np.flatnonzero(parent >= 0)
+    assert len(at) and (depth[parent[at]] == depth[at] - 1).all()
+    some = large.events(["duration_ns", "name"])
+    assert some.column_names == ["duration_ns", "name"] and some.equals(held.events(some.column_names))
+    for trace in both:
+        with pytest.raises(UsageError, match=r"(?s)no column 'duration'.*duration_ns") as error:
+            trace.batches(["name", "duration"])
+        assert error.value.slug == "no-such-column"
+
+
+def test_questions_in_sql(both: tuple[TraceResult, TraceResult], monkeypatch: pytest.MonkeyPatch) -> None:
+    held, large = both
+    for query in (
+        "select * from calls",
+        "select name, count(*) as n, sum(duration_ns) as ns from calls group by name order by name",
+        "select a.name, count(*) as n from calls a join calls b on a.start_ns = b.start_ns group by all order by 1",
+        "select typeof(columns(*)) from calls limit 1",
+        "select s.signature, c.line from calls c join signatures s on s.id = c.signature order by c.start_ns, c.depth",
+    ):
+        one, other = held.sql(query), large.sql(query)
+        assert one.column_names == other.column_names and _rows(one) == _rows(other), query
+        assert one.num_rows
+    monkeypatch.setattr(large, "batches", None)  # the calls are laid down for the first question alone
+    assert large.sql("select count(*) as n from calls")["n"][0].as_py() == held.recording.n
+
+
+def test_the_file_of_a_question_goes_with_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("luxmeter.calls.reader.AT_ONCE", 1)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    with lux.trace(keep=tmp_path / "trace", core=FASTEST, framework=None) as t:
+        work = t.wrap(len, name="work")
+        for _ in range(10):
+            work("")
+    large = load_trace(tmp_path / "trace")
+    assert large.sql("select count(*) as n from calls where not own")["n"][0].as_py() == 10
+    assert len(list((tmp_path / "temporary").iterdir())) == 1
+    del large
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_what_grows_meanwhile_is_read_as_far_as_it_was(

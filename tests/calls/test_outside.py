@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,3 +156,14 @@ def test_short_pauses_are_only_counted() -> None:
     assert row == ["gc", 3, 1_000, 499_000]
     assert (pauses.counted, pauses.counted_ns) == (2, 101)
     assert pauses.told({}) == []
+
+
+def test_of_several_processes_the_first_line_tells_time_by_the_clock(tmp_path: Path) -> None:
+    """They run beside each other: their times together are no time that anybody waited."""
+    for name in "ab":
+        with lux.trace(framework=None, keep=tmp_path / name) as t:
+            t.wrap(sum, name="work")(range(20_000))
+    both = lux.load_trace(tmp_path / "a", tmp_path / "b")
+    each = [process.end["elapsed_ns"] for process in both.recording.processes]
+    assert both.elapsed_ns == max(each) < sum(each) == both.cost().elapsed_ns
+    assert f" in {max(each) / 1e9:.3f} s" in str(both).splitlines()[0]

@@ -172,6 +172,12 @@ def test_wrong_options_are_told_before_the_script_runs() -> None:
         ("trace", "-o", "left", "nowhere.py"): "no-script",
         ("trace", "--totals", "-o", "calls.csv", "s.py"): "totals-in-file",
         ("trace", "--insied", "s.py"): "unknown-trace-flag",
+        ("trace", "--by", "lines", "s.py"): "unknown-grouping",
+        ("trace", "--by", "line", "--no-lines", "s.py"): "trace-without-lines",
+        ("trace", "--source", "--no-lines", "s.py"): "trace-without-lines",
+        ("trace", "--steps", "--totals", "s.py"): "totals-only",
+        ("trace", "--section", "train", "s.py"): "section-needs-steps",
+        ("trace", "--by", "line", "-o", "calls.html", "s.py"): "no-table-in-format",
     }
     for args, slug in wrong.items():
         with pytest.raises(UsageError) as told:
@@ -180,6 +186,21 @@ def test_wrong_options_are_told_before_the_script_runs() -> None:
     done = luxmeter("trace", "nowhere.py")
     assert done.returncode == 2 and "[no-script]" in done.stderr and "Traceback" not in done.stderr
     assert not Path("ran").exists() and not Path("left").exists()
+
+
+def test_lines_steps_and_source_at_the_end_of_a_script() -> None:
+    Path("s.py").write_text(
+        "import torch\nfrom torch import nn\nnet = nn.Linear(2, 2)\n"
+        "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for _ in range(4):\n    net(torch.ones(1, 2)).sum().backward()\n    opt.step()\n"
+    )
+    lines = luxmeter("trace", "--by", "line", "-o", "lines.csv", "s.py").stderr
+    assert "\nline " in lines and "s.py:6" in lines and "\napi " not in lines
+    assert Path("lines.csv").read_text().startswith("line,") and "s.py:7" in Path("lines.csv").read_text()
+    assert "3 steps by the optimizer's step" in luxmeter("trace", "--steps", "s.py").stderr
+    assert "net(torch.ones(1, 2)).sum().backward()" in luxmeter("trace", "--source", "s.py").stderr
+    done = run("s.py", **environment(Request(by="function"), os.environ))
+    assert "\nfunction " in done.stderr and "<module>" in done.stderr
 
 
 def test_a_filter_that_matches_nothing_ends_the_script_at_its_import() -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from luxmeter.calls.kinds import KINDS as KINDS
     from luxmeter.calls.kinds import OUTSIDE as OUTSIDE
     from luxmeter.calls.kinds import kind_of as kind_of
+    from luxmeter.calls.lanes import Lane as Lane
+    from luxmeter.calls.lanes import Lanes as Lanes
     from luxmeter.calls.layout import free_name as free_name
     from luxmeter.calls.layout import make_trace_folder as make_trace_folder
     from luxmeter.calls.layout import mark_stopped as mark_stopped
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.syncs import device_syncs as device_syncs
     from luxmeter.calls.table import CallTable as CallTable
     from luxmeter.calls.table import Row as Row
+    from luxmeter.calls.table import check_grouping as check_grouping
     from luxmeter.calls.table import on_device as on_device
     from luxmeter.calls.tree import CallTree as CallTree
     from luxmeter.calls.window import Window as Window
@@ -87,6 +90,8 @@ __getattr__, __dir__, __all__ = door(
         "trace_format_of": "formats",
         "has_mindspore": "frameworks",
         "import_mindspore": "frameworks",
+        "Lane": "lanes",
+        "Lanes": "lanes",
         "free_name": "layout",
         "make_trace_folder": "layout",
         "mark_stopped": "layout",
@@ -128,6 +133,7 @@ __getattr__, __dir__, __all__ = door(
         "device_syncs": "syncs",
         "CallTable": "table",
         "Row": "table",
+        "check_grouping": "table",
         "on_device": "table",
         "CallTree": "tree",
         "Window": "window",

@@ -22,7 +22,7 @@ OWN_WORK = ("process", "thread", "start_ns", "duration_ns")  # what must be know
 
 @dataclass(frozen=True)
 class Part:
-    """Some consecutive events: how to read them, how many they are, when the first and the last of them began."""
+    """Some consecutive events: how to read them, how many they are, when the first of them began and the last one ended."""
 
     read: Callable[[], Columns]
     process: int
@@ -108,6 +108,7 @@ class Events(Mapping[str, Numbers]):
     ) -> None:
         self._parts, self.work, self._names, self._rows = tuple(parts), work, tuple(names), rows or ROWS
         self.n = sum(part.rows for part in parts)
+        self.last_ns = max((part.last_ns for part in parts), default=0)
 
     @cached_property
     def _all(self) -> Columns:
@@ -157,7 +158,7 @@ class Events(Mapping[str, Numbers]):
         process: int | None = None,
     ) -> Iterator[tuple[int, Columns]]:
         """Consecutive events with the number of the first, from the first to the last or `backwards`; of the chunks with
-        an event that began `between` two moments, or is of a process, alone.
+        an event that was open `between` two moments, or is of a process, alone.
         """
         together: list[tuple[int, list[Part]]] = []
         row = last = 0

@@ -39,7 +39,7 @@ class CostReport:
     described: int  # signatures, at their first sight
     described_ns: int  # spent on that; no part of a call's time
     setup_ns: int  # to put the stand-ins in place and to take them out again; no part of elapsed_ns
-    elapsed_ns: int
+    elapsed_ns: int  # of all processes together
 
     @property
     def calls_ns(self) -> float:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import sys
 import threading
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, TypeAlias
@@ -317,52 +318,102 @@ def _said(error: Exception) -> str:
 # -- from the folder
 
 
+_HELD_PARTS = 2  # of a million rows and 64 MB at most
+
+
 class DeviceRows:
-    """What a process's calls took on its devices, to be looked up by thread and start."""
+    """What a process's calls took on its devices, to be looked up by thread and start: part by part, a few of which are held."""
 
     def __init__(self, process: Path) -> None:
-        parts = []
-        for part in sorted((process / FOLDER).glob("[0-9]*")):
+        self._parts: list[_Part] = []
+        self._held: OrderedDict[int, dict[str, Numbers]] = OrderedDict()
+        # What brings the times of each device to the program's clock: no call begins there before it was made, and one that
+        # found it idle begins at once.
+        self._behind: dict[int, int] = {}
+        for place in sorted((process / FOLDER).glob("[0-9]*")):
             try:
-                table = read_segments(part, columns=SCHEMA.names)
+                rows = _rows_of(place)
             except StoreError as error:
-                tell_loss(part, error.what)
+                tell_loss(place, error.what)
                 continue
-            if table is not None and table.schema.names == SCHEMA.names:
-                parts.append(table.cast(SCHEMA))
-        batches = pa.concat_tables(parts).combine_chunks().to_batches() if parts else []
-        self._rows = {
-            name: numbers_of(batches[0].column(name)) if batches else np.empty(0, np.int64)
-            for name in SCHEMA.names
-        }
-        order = np.lexsort([self._rows["start_ns"], self._rows["thread"]])
-        self._rows = {name: column[order] for name, column in self._rows.items()}
-        self._rows["device_start_ns"] = self._rows["begin_ns"] + self._behind()
+            if rows is not None and len(rows["thread"]):
+                self._add(place, rows)
+
+    def _add(self, place: Path, rows: dict[str, Numbers]) -> None:
+        ahead = rows["start_ns"] - rows["begin_ns"]
+        for number in np.unique(rows["device"]).tolist():
+            most = int(ahead[rows["device"] == number].max())
+            self._behind[number] = max(most, self._behind.get(number, most))
+        numbers, first = np.unique(rows["thread"], return_index=True)
+        last = [*(first[1:] - 1), len(rows["thread"]) - 1]
+        starts = rows["start_ns"]  # in order, of each thread
+        ranges = zip(numbers.tolist(), starts[first].tolist(), starts[last].tolist(), strict=True)
+        self._hold(len(self._parts), rows)
+        self._parts.append(_Part(place, len(starts), {number: (low, high) for number, low, high in ranges}))
+
+    def _hold(self, number: int, rows: dict[str, Numbers]) -> None:
+        self._held[number] = rows
+        self._held.move_to_end(number)
+        while len(self._held) > _HELD_PARTS:
+            self._held.popitem(last=False)
+
+    def _read(self, number: int) -> dict[str, Numbers]:
+        part = self._parts[number]
+        rows = self._held.get(number) or _rows_of(part.place, part.rows)
+        assert rows is not None
+        self._hold(number, rows)
+        return rows
 
     def __len__(self) -> int:
-        return len(self._rows["thread"])
-
-    def _behind(self) -> Numbers:
-        """What brings the times of each device to the program's clock: no call begins there before it was made, and one that found it idle begins at once."""
-        device, ahead = self._rows["device"], self._rows["start_ns"] - self._rows["begin_ns"]
-        found = np.zeros(len(device), dtype=np.int64)
-        for number in np.unique(device):
-            here = device == number
-            found[here] = ahead[here].max()
-        return found
+        return sum(part.rows for part in self._parts)
 
     def of(self, thread: Numbers, start_ns: Numbers) -> dict[str, Numbers]:
         """COLUMNS for these events; -1 where a call was not timed."""
         found = {name: np.full(len(thread), -1, dtype=np.int64) for name in COLUMNS}
-        for number in np.unique(thread):
-            first, last = np.searchsorted(self._rows["thread"], [number, int(number) + 1])
-            here = np.flatnonzero(thread == number)
-            starts = self._rows["start_ns"][first:last]
-            at = np.searchsorted(starts, start_ns[here])
-            known = np.flatnonzero(at < len(starts))
-            known = known[starts[at[known]] == start_ns[here[known]]]
-            for name, source in zip(
-                COLUMNS, ("device", "device_start_ns", "duration_ns", *COLUMNS[3:]), strict=True
-            ):
-                found[name][here[known]] = self._rows[source][first:last][at[known]]
+        lanes = {number: np.flatnonzero(thread == number) for number in np.unique(thread).tolist()}
+        for number, part in enumerate(self._parts):
+            for lane, (low, high) in part.ranges.items():
+                here = lanes.get(lane, np.empty(0, np.int64))
+                here = here[(start_ns[here] >= low) & (start_ns[here] <= high) & (found["device"][here] < 0)]
+                if len(here):
+                    self._look_up(self._read(number), lane, here, start_ns, found)
         return found
+
+    def _look_up(
+        self, rows: dict[str, Numbers], lane: int, here: Numbers, start_ns: Numbers, found: dict[str, Numbers]
+    ) -> None:
+        first, last = np.searchsorted(rows["thread"], [lane, lane + 1])
+        starts = rows["start_ns"][first:last]
+        at = np.searchsorted(starts, start_ns[here])
+        known = starts[at] == start_ns[here]
+        here, at = here[known], first + at[known]
+        device = rows["device"][at]
+        found["device"][here] = device
+        behind = np.zeros(len(device), dtype=np.int64)
+        for number, ns in self._behind.items():
+            behind[device == number] = ns
+        found["device_start_ns"][here] = rows["begin_ns"][at] + behind
+        for name, source in (("device_ns", "duration_ns"), *zip(COLUMNS[3:], COLUMNS[3:], strict=True)):
+            found[name][here] = rows[source][at]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Where some rows lie, how many they are, and of each thread from which start to which."""
+
+    place: Path
+    rows: int
+    ranges: dict[int, tuple[int, int]]
+
+
+def _rows_of(place: Path, most: int | None = None) -> dict[str, Numbers] | None:
+    """The rows of a part (as many as there were at first, while it grows) by thread and start; None if it has none of ours."""
+    table = read_segments(place, columns=SCHEMA.names)
+    if table is None or table.schema.names != SCHEMA.names:
+        return None
+    batches = table.slice(0, most).cast(SCHEMA).combine_chunks().to_batches()
+    if not batches:
+        return None
+    rows = {name: numbers_of(batches[0].column(name)) for name in SCHEMA.names}
+    order = np.lexsort([rows["start_ns"], rows["thread"]])
+    return {name: column[order] for name, column in rows.items()}

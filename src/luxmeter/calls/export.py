@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -17,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from luxmeter.by_name import by_name
+from luxmeter.calls.callers import callers_of
 from luxmeter.calls.formats import trace_format_of
 from luxmeter.calls.groups import distinct_rows
-from luxmeter.calls.reader import Numbers, Recording
+from luxmeter.calls.reader import Numbers
 from luxmeter.calls.records import OWN, RAISED
-from luxmeter.calls.result import TraceResult
+from luxmeter.calls.result import TraceResult, write_parquet
 from luxmeter.calls.table import BY, on_device
-from luxmeter.calls.tree import CallTree, with_callers
+from luxmeter.calls.tree import CallTree
 from luxmeter.calls.window import Window, in_window
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import MissingExtraError, TraceError, UsageError, suggestion
@@ -132,7 +131,7 @@ def _tables(result: TraceResult, what: str, folder: Path | None = None) -> Itera
     words = [str(s) if s is not None else "" for s in recording.signatures]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
     lookup = np.array([distinct[word] for word in words], dtype=np.int32)
-    with _parents_of(recording, folder) as parent:
+    with callers_of(recording, folder, own_work=False) as parent:
         for row, events in recording.chunks():
             at = np.flatnonzero((events["flags"] & OWN) == 0)
             chosen = {name: column[at] for name, column in events.items()}
@@ -142,33 +141,6 @@ def _tables(result: TraceResult, what: str, folder: Path | None = None) -> Itera
             )
             table = table.set_column(table.schema.get_field_index("signature"), "signature", text)
             yield table.drop_columns(["own"])
-
-
-@contextlib.contextmanager
-def _parents_of(recording: Recording, folder: Path | None) -> Iterator[Numbers]:
-    """Of each event the row of its caller among the program's events, -1 where that is not among them.
-
-    Callers come later, in other chunks: so all are found first, and lie in a file where they are many.
-    """
-    with contextlib.ExitStack() as stack:
-        if recording.is_held or folder is None:
-            found = np.empty(recording.n, np.int64)
-        else:
-            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
-            found = np.memmap(file, np.int64, "w+", shape=(recording.n,))
-        own: list[Numbers] = []
-        for row, events, parent, fresh in with_callers(recording, row=-1):
-            events["row"][:fresh] = row + np.arange(fresh)
-            own.append(row + np.flatnonzero(events["flags"][:fresh] & OWN))
-            above = parent[:fresh]
-            found[row : row + fresh] = np.where(above >= 0, events["row"][above], -1)
-        left_out = np.concatenate(own[::-1]) if own else np.empty(0, np.int64)
-        for start in range(0, len(found), _ROWS) if len(left_out) else ():
-            part = found[start : start + _ROWS]
-            place = np.searchsorted(left_out, part)
-            part[np.append(left_out, -1)[place] == part] = -1  # the recorder's own work calls nothing
-            part -= np.where(part >= 0, place, 0)
-        yield found
 
 
 _ROW_SCHEMA = pa.schema(
@@ -196,12 +168,7 @@ def frame(
 
 def _write_rows(tables: Iterator[pa.Table], path: Path, format: str) -> None:
     if format == "parquet":
-        import pyarrow.parquet as pq
-
-        first = next(tables)
-        with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
-            for table in itertools.chain([first], tables):
-                writer.write_table(table)
+        write_parquet(tables, path)
         return
     with open(path, "w", encoding="utf-8", newline="") as stream:
         if format == "csv":

@@ -106,7 +106,7 @@ class Recording:
         process: int | None = None,
     ) -> Iterator[tuple[int, Columns]]:
         """Consecutive events with the number of the first, from the first to the last or `backwards`; of the chunks with an
-        event that began `between` two moments, or is of a process, alone. Events of a thread are in the order of their ends.
+        event that was open `between` two moments, or is of a process, alone. Events of a thread are in the order of their ends.
         """
         return chunks_of(self.events, backwards=backwards, between=between, process=process)
 
@@ -155,6 +155,14 @@ class Recording:
         found = (chunk["start_ns"][(chunk["flags"] & OWN) == 0] for _, chunk in self.chunks())
         return min((int(start.min()) for start in found if len(start)), default=0)
 
+    @cached_property
+    def last_ns(self) -> int:
+        """When the last event ended."""
+        if isinstance(self.events, Events):
+            return self.events.last_ns
+        e = self.events
+        return int((e["start_ns"] + e["duration_ns"] + e["own_ns"]).max(initial=0))
+
     @property
     def ranks(self) -> list[int]:
         """The ranks that it has calls of."""
@@ -190,11 +198,6 @@ class Recording:
     def device_name(self, process: int, device: int) -> str:
         """Of an accelerator that a process worked on: `cuda:0`."""
         return f"{self.processes[process].end.get('device', {}).get('name') or 'device'}:{device}"
-
-    def of_program(self) -> Numbers:
-        """Which events are the program's: all but the recorder's own work."""
-        found: Numbers = (self.events["flags"] & OWN) == 0
-        return found
 
 
 def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = None) -> Recording:
@@ -355,7 +358,8 @@ class _Merger:
             columns = read()
             rows, start = len(columns["flags"]), columns["start_ns"]
             if rows:
-                part = Part(replace(read, rows=rows), number, rows, int(start.min()), int(start.max()))
+                last_ns = int((start + columns["duration_ns"]).max())
+                part = Part(replace(read, rows=rows), number, rows, int(start.min()), last_ns)
                 self._add(part, columns)
         for row in record.end.get("totals", ()):
             ids = [_map(callables, np.array([row[i]]))[0] for i in (0, 2)]

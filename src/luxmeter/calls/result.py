@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 import shutil
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from luxmeter import scratch
 from luxmeter.by_name import by_name
+from luxmeter.calls.callers import callers_of
 from luxmeter.calls.cost import CostReport
 from luxmeter.calls.device_time import COLUMNS as DEVICE_COLUMNS
 from luxmeter.calls.outside import Outside, ThreadTime, find_outside
@@ -24,8 +29,8 @@ from luxmeter.calls.source import AnnotatedSource, annotate
 from luxmeter.calls.steps import Split, Steps, find_steps, split_of
 from luxmeter.calls.stragglers import Stragglers, find_stragglers
 from luxmeter.calls.table import CallTable, make_table, on_device
-from luxmeter.calls.tree import CallTree, descendants, make_tree, parents
-from luxmeter.errors import TraceError, UsageError
+from luxmeter.calls.tree import CallTree, make_tree
+from luxmeter.errors import TraceError, UsageError, suggestion
 from luxmeter.files import read_json
 from luxmeter.render import span
 
@@ -70,6 +75,11 @@ class TraceResult:
         """Every distinct signature with the name of the API that was called so."""
         callables = self.recording.callables
         return [(callables[s.callable].name, s) for s in self.recording.signatures if s is not None]
+
+    @property
+    def elapsed_ns(self) -> int:
+        """How long was traced, by the clock: processes run beside each other."""
+        return max((process.end.get("elapsed_ns", 0) for process in self.recording.processes), default=0)
 
     @property
     def ranks(self) -> list[int]:
@@ -184,14 +194,33 @@ class TraceResult:
         self.need_events("stragglers()")
         return find_stragglers(self.recording)
 
-    def events(self) -> pa.Table:
-        """Every call, one row each, in order of completion for each thread; `parent` is the row of the caller.
+    def events(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Every call, one row each, in order of completion for each thread; `parent` is the row of the caller. Of all columns, or of some.
 
-        All of them are held at once, in some 260 bytes a call; `export.write` writes a file of any number of calls.
+        All of them are held at once, in some hundred bytes a call: of more than memory has room for, ask for few columns, or for `batches`.
         """
+        return pa.concat_tables(self.batches(columns))
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The rows of `events`, some hundred thousand at a time."""
         self.need_events("events()")
-        e = self.recording.events
-        return self.table_of(e, parents(e))
+        some = {name: column[:0] for name, column in next(self.recording.chunks())[1].items()}
+        known = self.table_of(some, np.empty(0, np.int64)).column_names
+        for name in columns or ():
+            if name not in known:
+                raise UsageError(
+                    "no-such-column",
+                    f"Calls have no column {name!r}.",
+                    suggestion(name, known) or f"They have {', '.join(known)}.",
+                )
+        return self._batches(known if columns is None else list(columns))
+
+    def _batches(self, chosen: list[str]) -> Iterator[pa.Table]:
+        with callers_of(self.recording) if "parent" in chosen else contextlib.nullcontext() as parent:
+            for row, events in self.recording.chunks():
+                n = len(events["flags"])
+                above = np.full(n, -1, np.int64) if parent is None else np.array(parent[row : row + n])
+                yield self.table_of(events, above).select(chosen)
 
     def table_of(self, events: Mapping[str, Numbers], parent: Numbers) -> pa.Table:
         """Some of its events, as `events` has all."""
@@ -246,7 +275,12 @@ class TraceResult:
             }
         )
         with duckdb.connect() as connection:
-            connection.register("calls", self.events())
+            if self.recording.is_held:
+                connection.register("calls", self.events())
+            else:
+                file = self._once("calls for sql", self._as_parquet)
+                connection.execute("set temp_directory = $1", [str(file.parent)])
+                connection.from_parquet(str(file)).create_view("calls")
             connection.register("signatures", signatures)
             try:
                 found = connection.sql(query)
@@ -256,6 +290,14 @@ class TraceResult:
                     "bad-query", f"duckdb refuses the query: {error}.", "The tables are calls and signatures."
                 ) from error
         return answer
+
+    def _as_parquet(self) -> Path:
+        """The rows of `events` in a temporary file, which goes with this result."""
+        folder = scratch.make("sql")
+        weakref.finalize(self, scratch.remove, folder)
+        file = folder / "calls.parquet"
+        write_parquet(self.batches(), file)
+        return file
 
     def operators(self, *, backward: bool = False) -> Operators:
         """The distinct operators with what they were given, the longest first; with `backward`, those of backward too."""
@@ -298,7 +340,7 @@ class TraceResult:
         apis = len(table if table.by == "api" else self.table())
         main = None if self.recording.totals else self._main_outside()
         outside = f", {span(main.outside_ns)} of it outside them" if main is not None else ""
-        return f"{cost.calls:,} calls of {apis:,} APIs in {span(cost.elapsed_ns)}{outside} ({cost.of_calls})"
+        return f"{cost.calls:,} calls of {apis:,} APIs in {span(self.elapsed_ns)}{outside} ({cost.of_calls})"
 
     def _straggler(self) -> str:
         """The rank that clearly made the others wait, in a line."""
@@ -361,17 +403,9 @@ class TraceResult:
         return self.text()
 
     def _own_cost(self) -> Numbers:
-        """For each event: the recorder's nanoseconds within its time, and within its self time."""
-        events = self.recording.events
-        own = (events["flags"] & OWN) != 0
-        added = np.array([p.end.get("cost", {}).get("added_ns", 0.0) for p in self.recording.processes])
-        within = np.array([p.end.get("cost", {}).get("inside_ns", 0.0) for p in self.recording.processes])
-        parent = parents(events)
-        below = descendants(events, parent)
-        children = np.zeros(len(parent), dtype=np.int64)
-        np.add.at(children, parent[(parent >= 0) & ~own], 1)
-        a, w = added[events["process"]], within[events["process"]]
-        return np.stack([w + below * a, w + children * np.maximum(a - w, 0)]).astype(np.int64)
+        """What recording a call cost in each process, and how much of that lies within the call's time: nanoseconds, two rows."""
+        costs = [process.end.get("cost", {}) for process in self.recording.processes]
+        return np.array([[cost.get(part, 0.0) for cost in costs] for part in ("added_ns", "inside_ns")])
 
     def need_events(self, what: str) -> None:
         """Refuse what a trace of totals cannot tell."""
@@ -388,6 +422,16 @@ def _texts(words: list[str], codes: Numbers) -> pa.DictionaryArray:
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
     lookup = np.array([distinct[word] for word in words], dtype=np.int32)
     return pa.DictionaryArray.from_arrays(lookup[codes], pa.array(list(distinct), pa.string()))
+
+
+def write_parquet(tables: Iterator[pa.Table], path: Path) -> None:
+    """Tables of the same columns, one at least, as one file."""
+    import pyarrow.parquet as pq
+
+    first = next(tables)
+    with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+        for table in itertools.chain([first], tables):
+            writer.write_table(table)
 
 
 def load_trace(path: str | Path, *more: str | Path) -> TraceResult:

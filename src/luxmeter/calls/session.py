@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
@@ -430,9 +430,13 @@ class Trace:
         """Which rank made the others wait, and in which collective; see TraceResult.stragglers."""
         return self.result.stragglers()
 
-    def events(self) -> pa.Table:
-        """Every call, one row each."""
-        return self.result.events()
+    def events(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Every call, one row each; of all columns, or of some. See TraceResult.events."""
+        return self.result.events(columns)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The rows of `events`, some hundred thousand at a time."""
+        return self.result.batches(columns)
 
     def sql(self, query: str) -> pa.Table:
         """A query through duckdb on the tables `calls` and `signatures`."""

@@ -272,10 +272,13 @@ def find_steps(recording: Recording, *, by: str | None = None, sampled: bool = F
         begin, end = end[:-1], end[1:]
         if sampled and len(begin):
             begin = np.minimum(_next_calls(recording, process, thread, begin), end)
+    del at  # there may be millions
     sums, calls = _split(recording, process, thread, begin, end)
-    keep = np.flatnonzero((end > begin) & ((calls > 0) | (not sampled)))
-    steps = _Many(first + keep, begin[keep], end[keep], process, calls[keep], sums[keep])
-    return Steps(steps, by=said, zero_ns=zero)
+    keep = (end > begin) & ((calls > 0) | (not sampled))
+    numbers = first + np.flatnonzero(keep)
+    if not keep.all():
+        begin, end, calls, sums = (column[keep] for column in (begin, end, calls, sums))
+    return Steps(_Many(numbers, begin, end, process, calls, sums), by=said, zero_ns=zero)
 
 
 _OF_ENDS = ("process", "callable", "site", "flags", "start_ns")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from luxmeter.calls.groups import by_group, distinct, firsts
 from luxmeter.calls.records import FIRST, INSIDE, OWN, RAISED, SECTION, SPANNED, CallableNames
 from luxmeter.calls.spread import EXACT, Spread
-from luxmeter.calls.tree import parents, with_callers
+from luxmeter.calls.tree import callers_to_come, descendants, parents, with_callers
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.render import BYTES, DURATION, NUMBER, SHARE, Column, Table
 
@@ -186,6 +186,16 @@ class CallTable:
         )  # fmt: skip
 
 
+def check_grouping(by: str) -> None:
+    """Refuse what calls are not grouped by."""
+    if by not in BY:
+        raise UsageError(
+            "unknown-grouping",
+            f"table() cannot group by {by!r}.",
+            suggestion(by, BY) or f"It knows {', '.join(BY)}.",
+        )
+
+
 def make_table(
     recording: Recording,
     by: str = "api",
@@ -196,22 +206,16 @@ def make_table(
     notes: Sequence[str] = (),
     outside: Callable[[], ThreadTime | None] | None = None,
 ) -> CallTable:
-    """Group the calls and compute. `subtract`: nanoseconds to take off each event's time and self time, two rows."""
-    if by not in BY:
-        raise UsageError(
-            "unknown-grouping",
-            f"table() cannot group by {by!r}.",
-            suggestion(by, BY) or f"It knows {', '.join(BY)}.",
-        )
+    """Group the calls and compute. `subtract`: what recording a call cost in each process, and how much of that lies within
+    the call's own time: two rows of nanoseconds, to be taken off.
+    """
+    check_grouping(by)
     need_sites(recording, by)
     if recording.totals:
         return totals_table(recording, by, warmup=warmup, inside=inside, notes=notes)
-    if subtract is not None:  # which is of all events, in one chunk
-        recording = replace(recording, events=dict(recording.events))
     grouping, tally = Grouping(recording, by), _Tally()
     is_module, calls, timed = _is_module(recording), 0, on_device(recording)
-    sites = site_groups(recording, by)[0] if by in BY_SITE else np.empty(0, np.int64)
-    for row, events, parent, fresh in _chunks(recording, by):
+    for events, parent, fresh in _chunks(recording, by, subtract):
         flags, mine = events["flags"][:fresh], {name: column[:fresh] for name, column in events.items()}
         choose = functools.partial(
             chosen_events,
@@ -225,26 +229,25 @@ def make_table(
         calls += len(at) if by not in ("module", "section") else int(np.count_nonzero(choose("api")))
         codes = grouping.codes(mine, at)
         duration = mine["duration_ns"][at]
-        own = duration if by == "module" else duration - mine["child_ns"][at]
+        own = duration - mine["child_ns"][at]
         if subtract is not None:
-            own = self_times(recording, by)[at]
-            duration = np.maximum(duration - subtract[0][at], 0)
-            own = np.maximum(own - subtract[1][at], 0)
+            duration, own = mine["less_ns"][at], mine["own_less_ns"][at]
+        elif by == "module":
+            own = duration
         total, wait = duration, mine["wait_ns"][at]
         if by in ADDED_UP:
             total = own = own if inside else np.where(flags[at] & SPANNED, own, duration)
             wait = np.where(flags[at] & INSIDE, 0, wait)
-        group = sites[events["site"]] if by in BY_SITE else np.zeros(len(parent), np.int64)
         if by in BY_SITE:
-            is_call = recording.kinds[events["callable"]] != SECTION
-            within = _within_own_group(group, is_call, parent)[at]
+            within = mine["within"][at]
             total, wait = np.where(within, 0, total), np.where(within, 0, wait)
-        tally.add(codes, len(grouping), row + at, duration, total, own, mine["start_ns"][at], flags[at], wait)
+        tally.add(
+            codes, len(grouping), mine["row"][at], duration, total, own, mine["start_ns"][at], flags[at], wait
+        )
         if timed:
             device = {name: mine[name][at] for name in ("device_ns", "memory_before", "memory_after")}
             if by in (*ADDED_UP, *BY_SITE):
-                within = _within_own_group(group, events["device_ns"] >= 0, parent)[at]
-                device["device_ns"] = np.where(within, -1, device["device_ns"])
+                device["device_ns"] = np.where(mine["within_on_device"][at], -1, device["device_ns"])
             tally.add_on_device(codes, **device)
         if by == "module" and subtract is None:
             events["group"][at] = codes
@@ -256,13 +259,83 @@ def make_table(
     return CallTable(tally.rows(grouping.named), by=by, notes=[*notes, *exact], calls=calls, outside=outside)
 
 
-def _chunks(recording: Recording, by: str) -> Iterator[tuple[int, dict[str, Numbers], Numbers, int]]:
-    """Events with the number of the first, their callers where the grouping needs them, and how many are to be counted."""
+def _chunks(
+    recording: Recording, by: str, subtract: Numbers | None
+) -> Iterator[tuple[dict[str, Numbers], Numbers, int]]:
+    """Events with their places in the trace (`row`), their callers where the grouping needs them, and how many are to be counted."""
+    if subtract is not None:
+        yield from _chunks_less(recording, by, *subtract)
+        return
     if by in (*BY_SITE, "module") or (by in ADDED_UP and on_device(recording)):
-        yield from with_callers(recording, group=-1)
+        sites = _sites(recording, by)
+        for row, events, parent, fresh in with_callers(recording, group=-1):
+            _note_within(recording, by, sites, events, parent)
+            yield events | {"row": row + np.arange(len(parent))}, parent, fresh
         return
     for row, events in recording.chunks():
-        yield row, events, np.empty(0, np.int64), len(events["flags"])
+        n = len(events["flags"])
+        yield events | {"row": row + np.arange(n)}, np.empty(0, np.int64), n
+
+
+def _chunks_less(
+    recording: Recording, by: str, added: Numbers, within: Numbers
+) -> Iterator[tuple[dict[str, Numbers], Numbers, int]]:
+    """As _chunks, with times that recording is taken off from (`less_ns`, `own_less_ns`).
+
+    That depends on how many events lie below one, some of them in earlier chunks, which come later: one that may have such
+    is given with these.
+    """
+    is_module, sites = _is_module(recording), _sites(recording, by)
+    # of each event: how many lie below it, how many directly, and the time of the modules in a module
+    counted: dict[str, Any] = {
+        "row": 0,
+        "below": 0,
+        "called": 0,
+        "modules_ns": 0,
+        "within": False,
+        "within_on_device": False,
+    }
+    for row, events, parent, fresh in with_callers(recording, **counted):
+        first = {name: column[:fresh] for name, column in events.items()}
+        first["row"][:] = row + np.arange(fresh)
+        new = (events["flags"] & OWN) == 0
+        new[fresh:] = False
+        events["below"] += descendants(events, parent, new)
+        np.add.at(events["called"], parent[new & (parent >= 0)], 1)
+        if by == "module":
+            inner, above = inner_modules(events, parent, fresh, is_module, of="depth")
+            np.add.at(events["modules_ns"], above, events["duration_ns"][inner])
+        known = dict(events)
+        _note_within(recording, by, sites, known, parent)
+        for name in ("within", "within_on_device"):
+            first[name][:] = known[name][:fresh]
+        whole = np.ones(len(parent), dtype=bool)
+        if row:
+            whole[callers_to_come(events, parent)] = False
+        found = {name: column[whole] for name, column in events.items()}
+        inner_ns = found["modules_ns"] if by == "module" else found["child_ns"]
+        a, w = added[found["process"]], within[found["process"]]
+        of_all = (w + found["below"] * a).astype(np.int64)
+        of_own = (w + found["called"] * np.maximum(a - w, 0)).astype(np.int64)
+        found["less_ns"] = np.maximum(found["duration_ns"] - of_all, 0)
+        found["own_less_ns"] = np.maximum(found["duration_ns"] - inner_ns - of_own, 0)
+        yield found, np.empty(0, np.int64), len(found["flags"])
+
+
+def _sites(recording: Recording, by: str) -> Numbers:
+    return site_groups(recording, by)[0] if by in BY_SITE else np.empty(0, np.int64)
+
+
+def _note_within(
+    recording: Recording, by: str, sites: Numbers, events: dict[str, Numbers], parent: Numbers
+) -> None:
+    """Which events lie `within` another one of their line, function, thread or rank; and, timed on a device, `within_on_device`."""
+    group = sites[events["site"]] if by in BY_SITE else np.zeros(len(parent), np.int64)
+    if by in BY_SITE:
+        is_call = recording.kinds[events["callable"]] != SECTION
+        events["within"] = _within_own_group(group, is_call, parent)
+    if by in (*ADDED_UP, *BY_SITE) and on_device(recording):
+        events["within_on_device"] = _within_own_group(group, events["device_ns"] >= 0, parent)
 
 
 def site_groups(recording: Recording, by: str) -> tuple[Numbers, list[tuple[str, str]]]:

@@ -91,7 +91,7 @@ def with_callers(
             chunk = chunk if kept.all() else {name: column[kept] for name, column in chunk.items()}
         fresh = len(chunk["flags"])
         if before is not None:
-            at = _callers_to_come(*before)
+            at = callers_to_come(*before)
             callers = {name: column[at] for name, column in before[0].items()}
             before = None
         chunk |= {name: np.full(fresh, value) for name, value in carried.items()}
@@ -105,7 +105,7 @@ def with_callers(
         before = events, parent
 
 
-def _callers_to_come(events: dict[str, Numbers], parent: Numbers) -> Numbers:
+def callers_to_come(events: dict[str, Numbers], parent: Numbers) -> Numbers:
     """Those that earlier events may have been called by: of each thread the first of each level, and what they were called by."""
     process = events["process"]
     of_first = np.flatnonzero(process == process.min(initial=0xFFFFFFFF))  # of others nothing is to come
@@ -123,13 +123,13 @@ def _callers_to_come(events: dict[str, Numbers], parent: Numbers) -> Numbers:
     return found
 
 
-def descendants(events: Mapping[str, Numbers], parent: Numbers) -> Numbers:
-    """For each event how many events of the program lie below it."""
+def descendants(events: Mapping[str, Numbers], parent: Numbers, counts: Numbers) -> Numbers:
+    """For each event how many that count lie below it."""
     count = np.zeros(len(parent), dtype=np.int64)
-    depth, each = events["depth"], (events["flags"] & OWN) == 0
+    depth = events["depth"]
     for level in range(int(depth.max(initial=0)), 0, -1):
         here = np.flatnonzero((depth == level) & (parent >= 0))
-        np.add.at(count, parent[here], count[here] + each[here])
+        np.add.at(count, parent[here], count[here] + counts[here])
     return count
 
 

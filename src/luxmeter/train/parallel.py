@@ -112,7 +112,7 @@ class Replica:
             # One by one, the last layer's first: as a backward comes to them, so that they are sent while it goes on. Of one
             # call for all of them torch decides the order.
             for one in self.parameters[::-1]:
-                one.backward(torch.zeros_like(one))
+                torch.autograd.backward(one, torch.zeros_like(one))
         for one, gradient in zip(self.parameters, before, strict=True):
             one.grad = gradient
 

@@ -146,8 +146,10 @@ def _steps(view: TraceView, looked: Looked) -> Html:
             "No training step was found: one ends with an optimizer's step, or where the program says t.step()."
         )
 
+    zero = view.result.recording.first_ns
+
     def link(step: Step) -> str:
-        start = max(0, step.start_ns - view.zero_ns)
+        start = max(0, step.start_ns - zero)
         return looked.address(by="steps", start=start, end=start + step.total_ns) + "#timeline"
 
     return steps_table(steps, link=link)

@@ -141,19 +141,12 @@ def _show_trace(
     steps: str | None = None,
 ) -> None:
     from luxmeter.view.saved_trace import show_saved
-    from luxmeter.view.startup import Request
+    from luxmeter.view.startup import make_request
 
-    show_saved(
-        str(path),
-        Request(),
-        window="",
-        depth=None,
-        by=by,
-        as_json=as_json,
-        rank=rank,
-        source=source,
-        steps=steps,
+    asked = make_request(
+        {"by": by, "source": source, "steps": steps is not None, "section": steps or ""}, who="luxmeter show"
     )
+    show_saved(str(path), asked, window="", depth=None, as_json=as_json, rank=rank)
 
 
 def _show_benchmark(path: Path, as_json: bool) -> None:

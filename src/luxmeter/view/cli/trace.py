@@ -16,6 +16,7 @@ from luxmeter.torch_extra import has_torch, needs_torch
 from luxmeter.view.options import run_option, takes
 from luxmeter.view.script import become, checked_program, program_name
 from luxmeter.view.startup import Request, environment, make_request, starts_by_itself
+from luxmeter.view.startup.shown import check_shown
 
 _TAKEN = (
     "inside",
@@ -30,8 +31,13 @@ _TAKEN = (
     "coverage",
     "keep",
     "top",
+    "by",
+    "source",
+    "steps",
+    "section",
     "into",
 )
+_OF_ANY = ("keep", "top", "by", "source", "steps", "section")  # of a trace that exists, too
 
 
 def register(app: typer.Typer) -> None:
@@ -58,22 +64,6 @@ def register(app: typer.Typer) -> None:
         depth: int | None = typer.Option(
             None, "--depth", min=1, help="With --from: only so many levels of calls."
         ),
-        by: str = typer.Option(
-            "",
-            "--by",
-            help="With --from: the table by api, signature, line, function, module, section, thread or rank.",
-        ),
-        source: bool = typer.Option(
-            False, "--source", help="With --from: your files, with what the calls of each line cost."
-        ),
-        steps: bool = typer.Option(
-            False,
-            "--steps",
-            help="With --from: the training steps, how they split, the slowest, and their drift.",
-        ),
-        section: str = typer.Option(
-            "", "--section", help="With --steps: the sections of this name are the steps."
-        ),
         rank: int | None = typer.Option(
             None, "--rank", min=0, help="With --from: only the calls of this rank."
         ),
@@ -86,23 +76,16 @@ def register(app: typer.Typer) -> None:
         name = program_name(words, module) if words or module else ""
         started = {"strict": not show_env, "name": name, "into": _run_folder(given.get("into", ""))}
         request = make_request({**given, **started}, who="luxmeter trace")
-        if section and not steps:
-            raise UsageError(
-                "section-needs-steps", f"--section {section} says which sections are steps.", "Add --steps."
-            )
         if saved:
             _check_nothing_runs(given, words, module, show_env=show_env)
             from luxmeter.view.saved_trace import show_saved
 
-            show_saved(
-                saved, request, window=window, depth=depth, by=by, as_json=as_json, rank=rank, source=source,
-                steps=section if steps else None,
-            )  # fmt: skip
+            show_saved(saved, request, window=window, depth=depth, as_json=as_json, rank=rank)
             return
-        if window or depth is not None or by or as_json or rank is not None or source or steps:
+        if window or depth is not None or as_json or rank is not None:
             raise UsageError(
                 "trace-needs-from",
-                "--window, --depth, --by, --source, --steps, --rank and --json work on a trace that exists.",
+                "--window, --depth, --rank and --json work on a trace that exists.",
                 "Trace first, then luxmeter trace --from FOLDER.",
             )
         program = checked_program(words, module) if (words or module) and not show_env else []
@@ -134,7 +117,8 @@ def _run_folder(into: str) -> str:
 
 
 def check_outputs(request: Request) -> None:
-    """Refuse what cannot be written before the script has run for an hour."""
+    """Refuse what cannot be written, or shown, before the script has run for an hour."""
+    check_shown(request)
     if request.folder is not None and request.into:
         raise UsageError(
             "two-trace-folders",
@@ -142,7 +126,7 @@ def check_outputs(request: Request) -> None:
             "Leave out -o or --into; files (-o calls.html) go with both.",
         )
     for out in request.outputs:
-        check_trace_output(out, totals=request.totals)
+        check_trace_output(out, totals=request.totals and not request.by)
 
 
 def _check_lab() -> None:
@@ -162,7 +146,7 @@ def check_frameworks() -> None:
 
 
 _OPTIONS = (*(f for each in declared(Request).values() for f in each.flags if each.name in _TAKEN),
-            "-m", "--env", "--from", "--window", "--depth", "--by", "--source", "--steps", "--section", "--rank", "--json", "--help")  # fmt: skip
+            "-m", "--env", "--from", "--window", "--depth", "--rank", "--json", "--help")  # fmt: skip
 
 _CALLED = {
     "--every": "--sample",
@@ -186,7 +170,7 @@ def _check_options(words: list[str]) -> None:
 def _check_nothing_runs(given: dict[str, Any], words: list[str], module: str, *, show_env: bool) -> None:
     """With --from nothing runs: what is about running is refused, not ignored."""
     useless = [what for what, said in {"a script": words, "-m": module, "--env": show_env}.items() if said]
-    useless += [f"--{name}" for name in given if name not in ("keep", "top")]
+    useless += [f"--{name}" for name in given if name not in _OF_ANY]
     if useless:
         raise UsageError(
             "trace-from-runs-nothing",

@@ -66,7 +66,7 @@ def trace_facts(result: TraceResult) -> list[str]:
     cost, table = result.cost(), result.table()
     return [
         f"{cost.calls:,} calls of {len(table):,} APIs",
-        f"{span(cost.elapsed_ns)} traced",
+        f"{span(result.elapsed_ns)} traced",
         cost.of_calls,
         cost.of_once,
         *(["totals only: no flame graph and no timeline"] if result.recording.totals else []),

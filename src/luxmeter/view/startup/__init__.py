@@ -48,6 +48,12 @@ class Request(TraceOptions):
     name: str = option("", "What the trace is called; else as the program.")
     into: str = option("", "Put the trace into this run: RUN/trace.", metavar="RUN")
     top: int = option(20, "Rows of the table at the end.", check=at_least(1))
+    by: str = option("", "The table by api, signature, line, function, module, section, thread or rank.")
+    source: bool = option(False, "Your files, with what the calls of each line cost, in place of the table.")
+    steps: bool = option(
+        False, "The training steps, how they split, the slowest, and their drift, in place of the table."
+    )
+    section: str = option("", "With --steps: the sections of this name are the steps.")
     coverage: bool = option(False, "Which callables are seen, which not, and why.")
     quiet: bool = option(False, "Say nothing at the end.")
     strict: bool = option(False, "End the program when tracing cannot begin.")

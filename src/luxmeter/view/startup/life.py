@@ -33,6 +33,7 @@ from luxmeter.render import terminal_width
 from luxmeter.store import Lab, active_folder, layout, runs_begun_here
 from luxmeter.view.script import end_as_interrupted
 from luxmeter.view.startup import PARENT, Request, exit_code, not_traced
+from luxmeter.view.startup.shown import check_shown, shown
 
 RUNS = "runs.json"  # in the folder of a trace of several ranks until all have ended: the runs of rank 0
 _FOR_RANK_0_S = 30.0  # until its run is there: it is started when the others are
@@ -92,7 +93,8 @@ def begin(request: Request) -> None:
     request = replace(request, name=request.name or _program_name())
     for name in request.outputs:
         if is_trace_file_name(name):
-            check_trace_output(name, totals=request.totals)
+            check_trace_output(name, totals=request.totals and not request.by)
+    check_shown(request)
     folder, own = request.folder, ranks.own_rank()
     # Where a script changes its directory, the result still goes where it was asked for.
     wanted = [path.absolute() for path in request.files]
@@ -153,7 +155,7 @@ def _end(trace: Trace, request: Request, *, keeps: bool, files: list[Path], of: 
         _at_last.append(lambda: say(said, request))
         return
     for path in files:
-        export.write(result, path)
+        export.write(result, path, what=request.by or "calls")
     table = (
         "" if keeps else table_of(result, request)
     )  # while there is the folder; later, when stderr is the terminal's again
@@ -173,8 +175,7 @@ def _end(trace: Trace, request: Request, *, keeps: bool, files: list[Path], of: 
 
 def table_of(result: TraceResult, request: Request) -> str:
     """What is shown at the end."""
-    width = terminal_width(sys.__stderr__) if sys.__stderr__ is not None else None
-    return result.text(top=request.top, width=width)
+    return shown(result, request, terminal_width(sys.__stderr__) if sys.__stderr__ is not None else None)
 
 
 _at_last: list[Callable[[], None]] = []

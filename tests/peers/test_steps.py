@@ -45,7 +45,8 @@ def ours(folder: Path) -> None:
         ) -> Any:
             return (self.model(batch_data[0]) ** 2).mean()
 
-    Own({"epoch": EPOCHS}).train()
+    with Own({"epoch": EPOCHS}) as trainer:
+        trainer.train()
 
 
 def lightning(folder: Path) -> None:

@@ -158,7 +158,7 @@ def test_short_pauses_are_only_counted() -> None:
     assert pauses.told({}) == []
 
 
-def test_of_several_processes_the_first_line_tells_time_by_the_clock(tmp_path: Path) -> None:
+def test_of_several_processes_the_first_line_tells_time_by_the_clock(core_name: str, tmp_path: Path) -> None:
     """They run beside each other: their times together are no time that anybody waited."""
     for name in "ab":
         with lux.trace(framework=None, keep=tmp_path / name) as t:

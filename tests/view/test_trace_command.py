@@ -16,6 +16,7 @@ from luxmeter.errors import UsageError
 from luxmeter.store import Lab
 from luxmeter.view.cli import build_app
 from luxmeter.view.startup import HERE, Request, environment, read_request
+from luxmeter.view.startup.shown import shown
 
 FACTS = """
 import json, os, sys
@@ -194,13 +195,13 @@ def test_lines_steps_and_source_at_the_end_of_a_script() -> None:
         "opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
         "for _ in range(4):\n    net(torch.ones(1, 2)).sum().backward()\n    opt.step()\n"
     )
-    lines = luxmeter("trace", "--by", "line", "-o", "lines.csv", "s.py").stderr
+    lines = luxmeter("trace", "--by", "line", "-o", "lines.csv", "-o", "kept", "s.py").stderr
     assert "\nline " in lines and "s.py:6" in lines and "\napi " not in lines
     assert Path("lines.csv").read_text().startswith("line,") and "s.py:7" in Path("lines.csv").read_text()
-    assert "3 steps by the optimizer's step" in luxmeter("trace", "--steps", "s.py").stderr
-    assert "net(torch.ones(1, 2)).sum().backward()" in luxmeter("trace", "--source", "s.py").stderr
-    done = run("s.py", **environment(Request(by="function"), os.environ))
-    assert "\nfunction " in done.stderr and "<module>" in done.stderr
+    done = run("s.py", **environment(Request(steps=True), os.environ))
+    assert "3 steps by the optimizer's step" in done.stderr and "\napi " not in done.stderr
+    source = shown(load_trace("kept"), Request(source=True), None)
+    assert "net(torch.ones(1, 2)).sum().backward()" in source
 
 
 def test_a_filter_that_matches_nothing_ends_the_script_at_its_import() -> None:

@@ -35,12 +35,12 @@ def drawn(timeline: Timeline) -> list[tuple[str, int]]:
 
 def test_steps_lead_to_themselves_in_the_timeline(tmp_path: Path) -> None:
     view = TraceView(load_trace(traced(tmp_path / "trace", steps=5, calls=3)))
-    page = str(_explorer(view, Looked("/trace/x", by="line")))
+    page = str(_explorer(view, Looked("/trace/x", by="steps")))
     found = [tuple(map(int, re.findall(r"(?:start|end)=(\d+)", html.unescape(address))))
              for address in re.findall(r'href="([^"]*#timeline)"', page)]  # fmt: skip
     zero, steps = view.result.recording.first_ns, view.result.steps()
     assert found == [(step.start_ns - zero, step.end_ns - zero) for step in steps] and len(found) == 4
-    assert 'id="timeline"' in page and "by=line" in page
+    assert 'id="timeline"' in page and "by=steps" in page
     for window in found:
         within = [bar for bar in view.timeline(*window).lanes["MainThread"] if bar.start_ns >= window[0]]
         assert sorted((bar.name, bar.n) for bar in within) == [("outer", 1)] + [("work", 1)] * 3

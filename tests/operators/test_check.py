@@ -8,8 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from luxmeter.errors import UsageError
 from luxmeter.experiment import find_run
 from luxmeter.operators import CheckResult, check, diff_checks, load_check
 from luxmeter.operators.case import Case, Operators
+from luxmeter.operators.checks import work
 from luxmeter.operators.checks.records import CheckRow
 from luxmeter.operators.checks.runner import seed_of
 from luxmeter.signature import describe
@@ -52,6 +55,9 @@ class Layers(unittest.TestCase):
 
     def test_absent(self):
         return torch.no_such_thing(torch.ones(2))
+
+    def test_not_importable(self):
+        from torch.nn.functional import no_such_function
 
     def test_dies(self):
         ctypes.string_at(0)
@@ -112,6 +118,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> CheckResult:
     (folder / "torch" / "nn").mkdir(parents=True)
     (folder / "torch" / "nn" / "absent.py").write_text(ABSENT)
     (folder / "broken.py").write_text("import no_such_package\n")
+    (folder / "later.py").write_text("import torch.no_such_module\n")
     (folder / "elsewhere.py").write_text("raise AssertionError('Torch not compiled with CUDA enabled')\n")
     return check(folder, rounds=2, timeout_s=6, quiet=True, workers=2)
 
@@ -120,11 +127,11 @@ def test_one_that_dies_or_hangs_costs_only_itself(checked: CheckResult) -> None:
     found = rows(checked)
     assert {name: row.status for name, row in found.items()} == {
         "Layers.test_training": "passed", "Layers.test_wrong": "failed", "Layers.test_raises": "failed",
-        "Layers.test_skipped": "missed", "Layers.test_absent": "missed", "Layers.test_dies": "crashed", "Layers.test_hangs": "hung", "test_function": "passed",
+        "Layers.test_skipped": "missed", "Layers.test_absent": "missed", "Layers.test_not_importable": "missed", " later.py": "missed", "Layers.test_dies": "crashed", "Layers.test_hangs": "hung", "test_function": "passed",
         "test_of_the_dtype": "passed", "test_named": "failed", "test_loose": "passed", "Awaited.test_awaited": "failed",
         "Awaited.test_known": "passed", "Awaited.test_mended": "failed", " torch/nn/absent.py": "missed", "elsewhere.py": "missed", "broken.py": "failed",
     }  # fmt: skip
-    assert checked.counts == {"passed": 5, "failed": 6, "missed": 4, "crashed": 1, "hung": 1}
+    assert checked.counts == {"passed": 5, "failed": 6, "missed": 6, "crashed": 1, "hung": 1}
     assert (
         checked.complete
         and not checked.ok
@@ -149,6 +156,8 @@ def test_every_error_is_told(checked: CheckResult) -> None:
     assert found["Layers.test_skipped"].reason == "skipped: not here"
     assert "has no torch.no_such_thing" in found[" torch/nn/absent.py"].reason
     assert found["Layers.test_absent"].reason.endswith("has no torch.no_such_thing")
+    assert found["Layers.test_not_importable"].reason.endswith("has no torch.nn.functional.no_such_function")
+    assert found[" later.py"].reason.endswith("has no torch.no_such_module")
     assert "no_such_package" in found["broken.py"].reason
     assert (
         found["test_function"].largest == "f32[10], i64[3], f32[4], f32[4]"
@@ -350,3 +359,23 @@ def test_filters_devices_and_setups_that_are_not_there(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             check(operators(), quiet=True, workers=1, **settings)  # type: ignore[arg-type]
+
+
+def test_loading_a_database_slowly_is_no_hang_of_the_first_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine torch's database took longer to import than an input may take."""
+    told, twice = list[str](), threading.Event()
+
+    def write(file: int, text: bytes) -> None:
+        told.append(text.decode().removeprefix(work.MARK).strip())
+        if len(told) == 2:
+            twice.set()
+
+    monkeypatch.setattr(work, "_TELL_S", 0.001)
+    monkeypatch.setattr(work, "load", lambda source: twice.wait(60))
+    monkeypatch.setattr(work, "os", SimpleNamespace(write=write))
+    case = {"source": "optimizer", "api": "torch.optim.SGD", "name": "torch.optim.SGD", "entry": "SGD"}
+    found = work.check_round(
+        case, dtype="float32", device="cpu", backend="eager", backward=False, seed=0, samples=1
+    )
+    assert found["counts"] == {"passed": 1}
+    assert len(told) > 2 and set(told[:-1]) == {"none"} and told[-1] == "0"

@@ -51,6 +51,7 @@ _NO_DEVICE = re.compile(
     r"Torch not compiled with \w+ enabled|CUDA is not available|No CUDA GPUs are available|Found no NVIDIA driver"
     r"|Cannot access accelerator device when none is available|CUDA_HOME environment variable is not set"
 )
+_NO_NAME = re.compile(r"cannot import name '(\w+)' from '(torch[\w.]*)'")
 _backends: dict[str, Backend] = {}
 
 
@@ -345,10 +346,22 @@ class _Judge:
         return found.error is not None or (bool(part) and found.backward_error is not None)
 
 
+def _not_importable(error: ImportError) -> str:
+    """The module of torch, or the name from one, that an import asked for in vain; empty if it is of another package."""
+    if isinstance(error, ModuleNotFoundError):
+        name = error.name or ""
+    else:  # which name it was stands nowhere else before Python 3.12
+        said = _NO_NAME.search(str(error))
+        name = ".".join(said.group(2, 1)) if said else ""
+    return name if name.startswith("torch.") else ""
+
+
 def absent_api(error: BaseException) -> str:
     """Says what a program asked of this torch that it lacks, a name or a device; empty if that is not what went wrong."""
     if said := _NO_DEVICE.search(str(error)):
         return f"this torch ({torch.__version__}) has no such device here: {said.group()}"
+    if isinstance(error, ImportError):
+        return f"this torch ({torch.__version__}) has no {name}" if (name := _not_importable(error)) else ""
     owner = getattr(error, "obj", None)
     if not isinstance(error, AttributeError) or not isinstance(owner, type | types.ModuleType | torch.Tensor):
         return ""

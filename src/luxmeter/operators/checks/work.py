@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
+import threading
 import traceback
 import unittest
 import warnings
@@ -16,11 +18,12 @@ import torch
 from luxmeter.errors import UsageError
 from luxmeter.nested import tensors_of
 from luxmeter.operators.checks.judging import Judged, Where, judge
-from luxmeter.operators.checks.sources import trials_of
+from luxmeter.operators.checks.sources import load, trials_of
 from luxmeter.operators.checks.trial import Trial
 from luxmeter.operators.inputs import NOT_REPLAYABLE
 from luxmeter.signature import describe
 
+_LOADING_S, _TELL_S = 600, 1.0  # what is imported may take so long, and is told of so often
 MARK = "luxmeter check at sample "  # the last such line tells where a worker died
 _MOST_DETAILS = 3  # tracebacks of one round; further errors have their line
 
@@ -80,6 +83,8 @@ def _numbered(
     """The trials of a round with their numbers; each is told before it runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        with _alive():
+            load(case["source"])
         made = trials_of(case, dtype=dtype, seed=seed, device=device)
         number = 0
         while samples is None or number < samples:
@@ -102,6 +107,26 @@ def _numbered(
             os.write(2, f"{MARK}{number}\n".encode())
             yield number, trial
             number += 1
+
+
+@contextlib.contextmanager
+def _alive() -> Iterator[None]:
+    """What takes long in here is no hang of a case: the time that an input may take begins afterwards."""
+    done = threading.Event()
+
+    def tell() -> None:
+        for _ in range(int(_LOADING_S / _TELL_S)):
+            if done.wait(_TELL_S):
+                return
+            os.write(2, f"{MARK}none\n".encode())
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def _error(trial: Trial, found: Judged, number: int, seed: int, in_full: bool) -> dict[str, Any]:

@@ -22,6 +22,13 @@ MODULES = {
 }
 
 
+def load(source: str) -> None:
+    """Import what its cases come from: torch's databases take seconds, on a busy machine minutes."""
+    module = importlib.import_module(f"luxmeter.operators.checks.sources.{MODULES[source]}")
+    if hasattr(module, "database"):
+        module.database()
+
+
 def trials_of(case: dict[str, Any], *, dtype: str, seed: int, device: str = "cpu") -> Iterator[Trial]:
     """The trials of one round of a case, drawn from the seed."""
     module = importlib.import_module(f"luxmeter.operators.checks.sources.{MODULES[case['source']]}")

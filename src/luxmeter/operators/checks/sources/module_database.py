@@ -15,7 +15,7 @@ from luxmeter.operators.checks.trial import Trial
 def cases() -> list[dict[str, Any]]:
     """All cases of the database."""
     names: dict[str, str] = {}
-    for info in _database():
+    for info in database():
         names.setdefault(_api(info), info.name)
     return [{"source": "module", "api": api, "name": api, "entry": entry} for api, entry in names.items()]
 
@@ -77,7 +77,8 @@ def call_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 @functools.cache
-def _database() -> tuple[Any, ...]:
+def database() -> tuple[Any, ...]:
+    """torch's own modules."""
     try:
         from torch.testing._internal.common_modules import module_db
     except ModuleNotFoundError as error:
@@ -86,7 +87,7 @@ def _database() -> tuple[Any, ...]:
 
 
 def _entry(name: str) -> Any:
-    return next(info for info in _database() if info.name == name)
+    return next(info for info in database() if info.name == name)
 
 
 def _api(info: Any) -> str:

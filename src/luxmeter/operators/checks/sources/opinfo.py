@@ -118,13 +118,9 @@ def _put_back(states: tuple[Any, ...]) -> None:
     torch.set_rng_state(states[2])
 
 
-def database() -> list[Any]:
-    """torch's op_db."""
-    return list(_database())
-
-
 @functools.cache
-def _database() -> tuple[Any, ...]:
+def database() -> tuple[Any, ...]:
+    """torch's own operators."""
     try:
         from torch.testing._internal.common_methods_invocations import op_db
     except ModuleNotFoundError as error:
@@ -143,7 +139,7 @@ def no_database(error: ModuleNotFoundError) -> MissingExtraError:
 
 @functools.cache
 def _by_name() -> dict[str, Any]:
-    return {op.full_name: op for op in _database()}
+    return {op.full_name: op for op in database()}
 
 
 def _entry(name: str) -> Any:

@@ -21,7 +21,7 @@ def cases() -> list[dict[str, Any]]:
     return [
         {"source": "optimizer", "api": f"torch.optim.{info.optim_cls.__name__}", "name": f"torch.optim.{info.optim_cls.__name__}",
          "entry": info.optim_cls.__name__}
-        for info in _database()
+        for info in database()
     ]  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def dtype_of(case: dict[str, Any], dtype: str, device: str) -> str:
 
 def trials_of(case: dict[str, Any], *, dtype: str, seed: int, device: str) -> Iterator[Trial]:
     """Each of its settings, one parameter at a time and all together (`foreach`), on a small problem."""
-    info = next(i for i in _database() if i.optim_cls.__name__ == case["entry"])
+    info = next(i for i in database() if i.optim_cls.__name__ == case["entry"])
     kind = getattr(torch, dtype)
     for one in info.optim_inputs_func(device="cpu"):
         settings = {k: v for k, v in one.kwargs.items() if k not in ("differentiable", "capturable", "fused")}
@@ -105,7 +105,8 @@ def _plain_source(function: Callable[..., Any]) -> str:
 
 
 @functools.cache
-def _database() -> tuple[Any, ...]:
+def database() -> tuple[Any, ...]:
+    """torch's own optimizers."""
     try:
         from torch.testing._internal.common_optimizers import optim_db
     except ModuleNotFoundError as error:

@@ -38,7 +38,7 @@ def list_cases(path: str, root: str = "") -> list[dict[str, Any]]:
             raise
         api = (
             absent.rpartition(" ")[2]
-            if isinstance(error, AttributeError)
+            if isinstance(error, AttributeError | ImportError)
             else folder_api(path, root) or inside
         )
         name = inside if api == inside else f"{api}: {inside}"

@@ -33,20 +33,39 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import torch
 
 import luxmeter as lux
-from luxmeter.calls import load_trace
+from luxmeter.calls import load_trace, packed
+from luxmeter.calls.core import load as load_core
+from luxmeter.calls.device_time import SCHEMA as DEVICE_SCHEMA
+from luxmeter.calls.records import EVENT_DTYPE
 from luxmeter.errors import LuxmeterError, LuxmeterWarning, forget_warnings
 from luxmeter.experiment import Params, Saver, TensorBoardFiles, import_tensorboard
 from luxmeter.experiment.checkpoint.format import read_file, write_file
+from luxmeter.experiment.checkpoint.shards import Taken, shard_names
 from luxmeter.experiment.transfer.archive import export_run, import_run
 from luxmeter.model import load_cost
 from luxmeter.operators import diff_benchmarks, diff_checks
 from luxmeter.operators.checks.records import load_check
+from luxmeter.operators.foreign.load import load_foreign
 from luxmeter.operators.results import load_benchmark
 from luxmeter.settings import globs
-from luxmeter.store import Job, JobTable, Lab, Run, damage_of_lab
+from luxmeter.store import (
+    Job,
+    JobTable,
+    Lab,
+    Run,
+    SegmentWriter,
+    compact,
+    damage_of_lab,
+    read_sealed,
+    read_segments,
+    write_sealed,
+)
+from luxmeter.train.requests import Mailbox, Request, read_listening
 from luxmeter.view.cli import main
 from luxmeter.view.pages.check import check_page
 from luxmeter.view.text.run import write_page
@@ -100,8 +119,6 @@ def make_specimens(place: Path) -> list[Target]:
     going = place / "segments"
     shutil.copytree(segments, going)
     shutil.rmtree(going / "tables")
-    from luxmeter.store import SegmentWriter, read_sealed
-
     table = Run(segments).table("metrics")
     writer = SegmentWriter(going / "tables" / "metrics")
     for start in range(0, table.num_rows, 20):
@@ -116,8 +133,9 @@ def make_specimens(place: Path) -> list[Target]:
                 model(torch.ones(2, 4)).sum().backward()
         lux.load_trace(place / "trace").operators().save(place / "ops.jsonl")
         del trace
+    _put_device_times(place / "trace")
     shutil.copytree(place / "trace", place / "growing")
-    for folded in (place / "growing").rglob("*.parquet"):
+    for folded in (place / "growing").glob("*/events/*.parquet"):
         pieces = SegmentWriter(folded.with_suffix(""))
         for _ in range(3):  # a flush each: the same events thrice
             pieces.append(read_sealed(folded))
@@ -136,7 +154,25 @@ def make_specimens(place: Path) -> list[Target]:
     for ending in (".zip", ".tar", ".tar.gz", ".tar.zst", ""):
         exports[ending] = export_run(lab.find(ended), place / f"export{ending}")
     lab.close()  # an index that is closed later would look like one that was touched
-    Params({"lr": 0.1, "deep": {"a": [1, 2]}}).to_json(place / "params.json")
+    for ending in ("json", "yaml", "toml"):
+        Params({"lr": 0.1, "deep": {"a": [1, 2]}}).to_file(place / f"params.{ending}")
+    _write_sharded(place / "sharded")
+    (place / "logs").mkdir()
+    call = {"ph": "X", "name": "aten::add", "ts": 1, "dur": 2, "args": {"Input Dims": [[2, 3], [2, 3], []],
+            "Input type": ["float", "float", "Scalar"], "Input Strides": [[3, 1], [3, 1], []], "Concrete Inputs": ["", "", "1"]}}  # fmt: skip
+    (place / "logs" / "chrome.json").write_text(json.dumps({"traceEvents": [call] * 3}))
+    (place / "logs" / "operators.txt").write_text(
+        "Operator: aten.add.Tensor\ncnt: 3, ((T([2, 3], f32), T([2, 3], f32, stride=(1, 2))), {'alpha': 2})\n"
+    )
+    asked = place / "asked" / "control" / "requests"
+    asked.mkdir(parents=True)
+    (asked.parent / "answers").mkdir()
+    (asked / "a.json").write_text(
+        json.dumps({"format": 1, "what": "set", "changes": {"lr": "0.1"}, "to": "", "by": "a@b"})
+    )
+    (asked.parent / "listening.json").write_text(
+        json.dumps({"format": 1, "session": "a", "state": "training", "step": 3, "steps": 9, "since_ns": 1})
+    )
     board = TensorBoardFiles(place / "board")
     for step in range(30):
         board.log({"loss": 1.0 / (step + 1)}, step)
@@ -175,15 +211,28 @@ def make_specimens(place: Path) -> list[Target]:
         Target(
             "blobs of a run", segments, _blob_text, summed=True, pattern="????????????????????????????????*"
         ),
-        Target("trace: events", place / "trace", _trace_text, summed=True, parts=True, pattern="*.parquet"),
+        Target("trace: events", place / "trace", _trace_text, summed=True, parts=True, pattern="0*.parquet"),
         Target("trace: growing", place / "growing", _trace_text, summed=True, parts=True, pattern="*.arrows"),
+        Target(
+            "trace: device", place / "trace", _trace_text, summed=True, parts=True, pattern="table.parquet"
+        ),
+        Target("trace: packed events", place / "trace", _trace_text, forged=_forged_events),
+        Target("trace: packed events, growing", place / "growing", _trace_text, forged=_forged_events),
+        Target("trace: device's times", place / "trace", _trace_text, forged=_forged_device_times),
         Target("trace: names", place / "trace", _trace_text, summed=True, parts=True, pattern="words.jsonl"),
         Target("trace: end", place / "trace", _trace_text, summed=True, pattern="end.json"),
         Target("trace: identity", place / "trace", _trace_text, pattern="trace.json"),
         Target("operators", place / "ops.jsonl", _operators_text),
         Target("checkpoint", place / "state.safetensors", _state_text),
         Target("checkpoint (torch)", place / "state.pt", _state_text),
+        Target("checkpoint in shards", place / "sharded", _sharded_text, pattern="*"),
+        Target("checkpoint in shards: values", place / "sharded", _sharded_text, forged=_forged_shards),
         Target("parameters", place / "params.json", _params_text),
+        Target("parameters (YAML)", place / "params.yaml", _params_text),
+        Target("parameters (TOML)", place / "params.toml", _params_text),
+        Target("logs of other tools", place / "logs", _logs_text),
+        Target("requests to a training", place / "asked", _asked_text, pattern="*.json"),
+        Target("pages of the app", lab.folder, _app_text, pattern="*[!k]"),
         Target("settings", place / "settings", _settings_text, pattern="settings.json"),
         Target("benchmark", place / "bench.json", _benchmark_text),
         Target("check", place / "check.json", _check_text),
@@ -248,11 +297,191 @@ def _blob_text(folder: Path) -> Any:
 
 
 def _trace_text(folder: Path) -> Any:
+    """The rows of its table, and of each event what no loss beside it changes."""
     trace = load_trace(folder)
     table = trace.table()
     rows = [repr((row.name, row.n)) for row in table.rows]
     str(table), [str(case) for case in trace.operators()]
+    for look in (trace.tree, trace.steps, trace.source, trace.stragglers, trace.notes, trace.html):
+        with contextlib.suppress(LuxmeterError):
+            str(look())
+    with contextlib.suppress(LuxmeterError):
+        events = trace.events().to_pydict()
+        ends = np.array([events["start_ns"], events["duration_ns"], events["own_ns"]], dtype=np.int64).sum(0)
+        device = events.get("device_ns", [None] * len(ends))
+        rows += map(
+            repr,
+            zip(events["name"], events["start_ns"], ends.tolist(), events["thread"], device, strict=True),
+        )
     return rows, ""
+
+
+def _put_device_times(trace: Path) -> None:
+    """As from an accelerator: a row for each of some events."""
+    events = load_trace(trace).events().to_pydict()
+    for process in trace.glob("rank*"):
+        columns = [[events[name][i] for i in range(20)] for name in ("thread", "start_ns")]
+        columns += [[0] * 20, list(range(0, 2000, 100)), [50] * 20, [1024] * 20, [2048] * 20]
+        writer = SegmentWriter(process / "device" / "0000")
+        writer.append(pa.record_batch([pa.array(one, pa.int64()) for one in columns], schema=DEVICE_SCHEMA))
+        writer.close()
+        compact(process / "device" / "0000")
+
+
+def _hostile_numbers(values: Any, rng: random.Random) -> None:
+    """Change some elements of an array to what numbers can be at most, at least, or at all."""
+    limits = np.iinfo(values.dtype)
+    for _ in range(rng.choice([1, 3, 100])):
+        values[rng.randrange(len(values))] = rng.choice(
+            [
+                0,
+                1,
+                limits.max,
+                limits.min,
+                limits.max - 1,
+                rng.randrange(limits.min, limits.max),
+                1 << rng.randrange(15),
+            ]
+        )
+
+
+def _other_columns(table: pa.Table, rng: random.Random) -> pa.Table:
+    """A column of another type, with nulls, under another name, or not there."""
+    at = rng.randrange(table.num_columns)
+    name, column = table.column_names[at], table.column(at)
+    other = rng.choice(["type", "nulls", "name", "gone", "texts", "none"])
+    if other == "gone" and table.num_columns > 1:
+        return table.remove_column(at)
+    if other == "name":
+        return table.rename_columns(["\ud7ff\x1b[31m" if n == name else n for n in table.column_names])
+    if other == "none":
+        return table.slice(0, 0)
+    made: Any = {
+        "nulls": lambda: pa.nulls(len(column), column.type),
+        "texts": lambda: pa.array(["\u202e"] * len(column)),
+    }.get(other, lambda: pa.array([rng.random()] * len(column)))()
+    return table.set_column(at, name, made)
+
+
+def _lay_down(file: Path, table: pa.Table) -> None:
+    """As Luxmeter does, with every checksum."""
+    if file.suffix == ".parquet":
+        write_sealed(file, table, {})
+        return
+    folder = file.parent
+    file.unlink()
+    writer = SegmentWriter(folder)
+    writer.append(table)
+    writer.close()
+
+
+def _forged_events(folder: Path, rng: random.Random) -> str:
+    core = load_core()[0]
+    file = rng.choice(sorted(p for p in folder.glob("*/events/**/*.*") if p.is_file()))
+    table = read_sealed(file) if file.suffix == ".parquet" else read_segments(file.parent)
+    assert table is not None
+    pieces = table.column(packed.COLUMN).to_pylist()
+    how = rng.choice(["bytes", "values", "values", "columns", "unpacked"])
+    if how == "bytes":
+        at = rng.randrange(len(pieces))
+        piece = bytearray(pieces[at])
+        for _ in range(rng.choice([1, 2, 20])):
+            piece[rng.randrange(len(piece))] = rng.randrange(256)
+        pieces[at] = bytes(piece)
+    else:
+        events = np.frombuffer(b"".join(map(core.unpack, pieces)), EVENT_DTYPE).copy()
+        for name in rng.sample(list(EVENT_DTYPE.names or ()), rng.choice([1, 2, 12])):
+            _hostile_numbers(events[name], rng)
+        pieces = core.pack(events.tobytes())
+        if how == "unpacked":  # format 2
+            columns = {name: np.ascontiguousarray(events[name]) for name in EVENT_DTYPE.names or ()}
+            _lay_down(file, _other_columns(pa.table(columns), rng))
+            return f"forged {how}"
+    table = pa.Table.from_batches([packed.to_batch(pieces)])
+    _lay_down(file, _other_columns(table, rng) if how == "columns" else table)
+    return f"forged {how}"
+
+
+def _forged_device_times(folder: Path, rng: random.Random) -> str:
+    [file] = folder.glob("*/device/0000/table.parquet")
+    columns = {name: np.array(column) for name, column in read_sealed(file).to_pydict().items()}
+    for name in rng.sample(list(columns), rng.choice([1, 3, 7])):
+        _hostile_numbers(columns[name], rng)
+    table = pa.table(columns)
+    _lay_down(file, _other_columns(table, rng) if rng.random() < 0.4 else table)
+    return "forged"
+
+
+def _write_sharded(folder: Path) -> None:
+    """A checkpoint of two ranks, as they lay it down."""
+    folder.mkdir()
+    main = folder / "000003.ckpt"
+    names = shard_names(main.name, 2, "abcdef01.host-1-1")
+    rows = torch.arange(20.0).reshape(10, 2)
+    for rank, name in enumerate(names):
+        start = rank * 5
+        taken = Taken(
+            None, {"model.w": rows[start : start + 5].clone()}, {"model.w": start}, {"seen": [rank, "a"]}
+        )
+        write_file(folder / name, taken.shard(rank, 2))
+    tensor = {"luxmeter_sharded": "model.w", "shape": [10, 2], "dtype": torch.float32}
+    write_file(
+        main, {"step": 3, "model": {"w": tensor}, "own": {"luxmeter_own": True}, "luxmeter_shards": names}
+    )
+
+
+def _sharded_text(folder: Path) -> Any:
+    return [], repr(Saver(folder).load_checkpoint(3))
+
+
+def _forged_shards(folder: Path, rng: random.Random) -> str:
+    file = rng.choice(sorted(folder.iterdir()))
+    state = read_file(file)
+    _put_hostile(state, rng)
+    with contextlib.suppress(LuxmeterError):  # what no file of ours can hold
+        write_file(file, state)
+    return "forged"
+
+
+def _logs_text(folder: Path) -> Any:
+    return [], repr(
+        [[str(case) for case in load_foreign(file).operators] for file in sorted(folder.iterdir())]
+    )
+
+
+def _asked_text(folder: Path) -> Any:
+    """What a training sees: every file is a request or an error of ours."""
+    box, said = Mailbox(folder), []
+    with contextlib.suppress(LuxmeterError):
+        said.append(read_listening(folder))
+    for found in box.take():
+        if isinstance(found, Request):
+            said.append((found.what, dict(found.changes), found.by, found.session))
+            box.answer(found, {"done": False, "slug": "a", "text": "b", "next": "c"})
+    return [], repr(said)
+
+
+def _app_text(folder: Path) -> Any:
+    """Every page that `luxmeter ui` has of a lab: an answer, never a failure of the server."""
+    from starlette.testclient import TestClient
+
+    from luxmeter.view.app.server import build
+
+    ask = TestClient(
+        build(folder, edit=False, hosts=("127.0.0.1:8265",), token="", port=8265),
+        base_url="http://127.0.0.1:8265",
+    )
+    runs = [path.name for path in (folder / "runs").iterdir() if not path.name.startswith(".")]
+    pages = ["/", "/runs", "/runs?q=loss<1", "/traces"]
+    for run in runs:
+        pages += [f"/run/{run}{rest}" for rest in ("", "/points", "/code", "/log", "/output.txt", "/files", "/files?path=run.json",
+                  "/files/run.json", "/trace")] + [f"/compare?run={run}&run={run}"]  # fmt: skip
+    for page in pages:
+        answer = ask.get(page)
+        if answer.status_code >= 500:
+            text = re.sub(r"<[^>]*>|\s+", " ", answer.text)
+            raise RuntimeError(f"{page.replace(runs[0], 'RUN') if runs else page}: {text[-200:]}")
+    return [], ""
 
 
 def _operators_text(path: Path) -> Any:
@@ -545,11 +774,26 @@ def trial(
 
 
 def _added(rows: list[str], whole: list[str], target: Target) -> bool:
-    """Whether there is anything that was not written. Calls whose names are gone count as `(luxmeter)`'s."""
-    if target.name.startswith("trace"):
-        names = {eval(row)[0]: eval(row)[1] for row in whole}  # noqa: S307 - our own repr
-        return any(eval(row)[1] > names.get(eval(row)[0], 0) and eval(row)[0] != "(luxmeter)" for row in rows)  # noqa: S307
-    return bool(Counter(rows) - Counter(whole))
+    """Whether there is anything that was not written. Of a trace the names may be gone: `(luxmeter)`'s; and the device's times."""
+    if not target.name.startswith("trace"):
+        return bool(Counter(rows) - Counter(whole))
+    found, there = ([eval(row) for row in one] for one in (rows, whole))  # noqa: S307 - our own repr
+    names = {row[0]: row[1] for row in there if len(row) == 2}
+    if any(len(row) == 2 and row[1] > names.get(row[0], 0) and row[0] != "(luxmeter)" for row in found):
+        return True
+    events = Counter(row for row in there if len(row) > 2)
+    for row in (row for row in found if len(row) > 2):
+        fits = [
+            one
+            for one in events
+            if one[1:4] == row[1:4] and row[0] in (one[0], "(luxmeter)") and row[4] in (one[4], None)
+        ]
+        if not fits:
+            return True
+        events[fits[0]] -= 1
+        if not events[fits[0]]:
+            del events[fits[0]]
+    return False
 
 
 # -- batches in children --------------------------------------------------------------------------------------------

@@ -3,10 +3,13 @@
     python tools/covered.py                             # store, calls, checkpoint and reproduce
     python tools/covered.py store                       # one of them
     python tools/covered.py --room calls tests/calls/test_steps.py   # one, by other tests than its own
+    python tools/covered.py core                        # the C core, by gcov: lines and branches that no test of the core takes
 
 Ends with 1 if a test failed. Soaks and the tests that need another environment (peers, launch, MindSpore) are left out, and no other.
 Both cores are measured in one run: tests of the recorder run on each of them, which
-tests/house/test_cores.py holds. The C file itself is none of coverage.py's: make sanitize runs all of it.
+tests/house/test_cores.py holds. The C file itself is none of coverage.py's: `core` builds it with --coverage into build/coverage and
+runs the tests of the core on that build (tools/sanitize.py puts it in the place of the installed one). What a forked child takes that
+ends without Python's own end is not counted there.
 
 A line or branch that only another machine reaches says so in the code: `# pragma: no cover - why`, `# pragma: no branch - why`;
 without a reason the mark does not hold.
@@ -20,12 +23,14 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "build" / "coverage"
+CORE = ROOT / "src" / "luxmeter" / "calls" / "core" / "_core.c"
 NOT_HERE = "not soak and not peers and not launch"
 
 
@@ -90,13 +95,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="*", help="rooms; or, with --room, tests")
-    parser.add_argument("--room", choices=ROOMS, help="the room that is measured")
+    parser.add_argument("what", nargs="*", help="rooms, or core; or, with --room, tests")
+    parser.add_argument("--room", choices=[*ROOMS, "core"], help="the room that is measured")
     parser.add_argument("-n", default="2", help="so many processes for the tests")
     given = parser.parse_args()
+    if given.room == "core" or given.what == ["core"]:
+        return measure_core(given.what if given.room else [])
     if unknown := [name for name in given.what if not given.room and name not in ROOMS]:
         parser.error(
-            f"{unknown[0]!r} is none of {', '.join(ROOMS)}; to choose tests, say the room: --room store"
+            f"{unknown[0]!r} is none of {', '.join(ROOMS)}, and core is measured alone; to choose tests, say the room: --room store"
         )
     names = [given.room] if given.room else given.what or list(ROOMS)
     tests = (
@@ -127,6 +134,59 @@ def measure(tests: list[str], processes: str) -> int:
     subprocess.run([*coverage, "combine", "-q", ours], check=True, cwd=ROOT)
     subprocess.run([*coverage, "json", "-q", ours], check=True, cwd=ROOT)
     return int(any(code not in (0, 5) for code in codes))  # 5: none of them runs alone
+
+
+def measure_core(tests: list[str]) -> int:
+    """What the tests of the core take of its C; the exit code of pytest."""
+    place = PLACE / "core"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    target = place / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    include = sysconfig.get_paths()["include"]
+    build = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-O0",
+        "-g",
+        "--coverage",
+        f"-I{include}",
+        str(CORE),
+        "-o",
+        target.name,
+    ]
+    subprocess.run(build, check=True, cwd=place)
+    tools = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    chosen = tests or sorted(map(str, (ROOT / "tests" / "calls").glob("test_core_*.py")))
+    code = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "sanitize", "-k", "not python", "-W", "ignore", *chosen],
+        check=False, cwd=ROOT, env={**os.environ, "PYTHONPATH": tools, "LUXMETER_SANITIZED_CORE": str(target)},
+    ).returncode  # fmt: skip
+    [counts] = place.glob("*.gcda")
+    found = subprocess.run(
+        ["gcov", "-b", "-j", "-t", counts.name], check=True, cwd=place, capture_output=True, text=True
+    )
+    [lines] = [file["lines"] for file in json.loads(found.stdout)["files"] if file["file"] == str(CORE)]
+    _tell_core(lines)
+    return code
+
+
+def _tell_core(lines: list[dict[str, Any]]) -> None:
+    """The figure of the C file; below, each line that is not reached, and each branch that is not taken of one that is."""
+    text = CORE.read_text(encoding="utf-8").splitlines()
+    reached = [line for line in lines if line["count"]]
+    branches = [branch for line in lines for branch in line["branches"]]
+    taken = sum(branch["count"] > 0 for branch in branches)
+    share = (len(reached) + taken) / max(1, len(lines) + len(branches))
+    print(f"\n{'room':12} {'lines':>14} {'branches':>14} {'reached':>8}")
+    print(
+        f"{'core (C)':12} {f'{len(reached):,}/{len(lines):,}':>14} {f'{taken:,}/{len(branches):,}':>14} {share:>8.2%}\n"
+    )
+    for line in lines:
+        missed = sum(not branch["count"] for branch in line["branches"])
+        if not line["count"] or missed:
+            what = f"{missed} of {len(line['branches'])} ways" if line["count"] else "never"
+            print(f"  {line['line_number']:>6}  {what:14}  {text[line['line_number'] - 1].strip()[:100]}")
 
 
 def tell(names: list[str], files: dict[str, Any]) -> None:

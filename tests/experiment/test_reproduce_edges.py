@@ -17,7 +17,7 @@ from made_runs import make_run
 from luxmeter.errors import LuxmeterWarning, StoreError, UsageError
 from luxmeter.experiment.reproduce import handover, rerun
 from luxmeter.experiment.reproduce.arguments import changed_arguments
-from luxmeter.experiment.reproduce.match import code_differs
+from luxmeter.experiment.reproduce.match import code_differs, match_runs
 from luxmeter.experiment.reproduce.rerun import _checkout, _command, _startable, _wait, make_plan, start_rerun
 from luxmeter.experiment.reproduce.rollback import roll_back
 from luxmeter.store import Lab, records
@@ -155,6 +155,31 @@ def test_a_random_state_that_was_forged_is_told_and_nothing_else(lab: Lab, said:
     (run.folder / records.FILES_FOLDER / records.RANDOM).write_text(json.dumps(said))
     with pytest.warns(LuxmeterWarning, match="random-not-restored"):
         handover._go_back(run.folder)
+
+
+def test_a_metric_that_an_unfinished_run_did_not_come_to_is_no_difference(lab: Lab) -> None:
+    more = make_run(lab, metrics={"loss": [1.0], "acc": [0.5]})
+    found = {
+        state: {
+            one.key: one.match
+            for one in match_runs(make_run(lab, metrics={"loss": [1.0]}, state=state), more).metrics
+        }
+        for state in ("finished", "failed")
+    }
+    assert found["finished"]["acc"] == "missing" and "acc" not in found["failed"]
+    assert found["failed"].keys() == {"loss"}
+
+
+def test_words_that_name_code_that_was_kept_are_told_as_they_were_typed(tmp_path: Path) -> None:
+    laid = handover.LaidOut(tmp_path / "laid", str(tmp_path / "project"), None)
+    inside, outside = str(tmp_path / "laid" / "a" / "train.py"), str(tmp_path / "laid-beside" / "train.py")
+    assert laid.holds(["--lr", inside]) and not laid.holds(["--lr", outside, "train.py"])
+    assert Path(laid.as_typed(inside)).resolve() == tmp_path / "project" / "a" / "train.py"
+    assert [laid.as_typed(word) for word in (outside, "--lr", "a/train.py")] == [
+        outside,
+        "--lr",
+        "a/train.py",
+    ]
 
 
 def test_an_order_that_is_gone_holds_no_run(tmp_path: Path) -> None:

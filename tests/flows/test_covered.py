@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -48,6 +49,17 @@ def test_subprocesses_and_forked_children_are_measured(tool: ModuleType, tmp_pat
     files = json.loads((tool.PLACE / "report.json").read_text())["files"]
     reached = {path.rpartition("/")[2]: said["summary"]["covered_lines"] for path, said in files.items()}
     assert reached["csv_text.py"] > 5 and reached["stats.py"] > 5 and reached["typed_fields.py"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("gcov")), reason="needs gcc and gcov")
+def test_the_core_in_c_is_measured_line_by_line(tool: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+    assert tool.measure_core(["tests/calls/test_core_packed.py"]) == 0
+    said = capfd.readouterr().out
+    assert "core (C)" in said
+    never = [line.split("never")[1].strip() for line in said.splitlines() if "  never  " in line]
+    assert any("fork" in line for line in never), "of the tests of packed events none forks"
+    assert not any("end += since" in line for line in never), "each of them unpacks"
 
 
 def test_each_line_and_branch_that_none_takes_is_named(

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from luxmeter.errors import CheckpointError
 from luxmeter.experiment.checkpoint.format import damaged, new_owner, opened
@@ -162,7 +163,7 @@ def _with_shards(value: Any, shards: list[ShardFile], lazily: bool) -> Any:
         if value.keys() == {_OWN}:
             return OwnOfRanks(shards) if lazily else [one.own() for one in shards]
         if value.keys() == {_SHARDED, "shape", "dtype"}:
-            sharded = Sharded(str(value[_SHARDED]), tuple(value["shape"]), value["dtype"], shards)
+            sharded = Sharded(str(value[_SHARDED]), _shape(value["shape"], shards), value["dtype"], shards)
             return sharded if lazily else sharded.full()
         made = copy.copy(value)
         for key, inner in value.items():
@@ -171,6 +172,12 @@ def _with_shards(value: Any, shards: list[ShardFile], lazily: bool) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_with_shards(inner, shards, lazily) for inner in value)
     return value
+
+
+def _shape(said: Any, shards: list[ShardFile]) -> tuple[int, ...]:
+    if not isinstance(said, list) or not said or not all(type(n) is int and 0 <= n < 1 << 63 for n in said):
+        raise damaged(shards[0].path, f"a tensor in it is said to have the shape {str(said)[:80]}")
+    return tuple(said)
 
 
 class ShardFile:
@@ -189,8 +196,11 @@ class ShardFile:
     def own(self) -> Any:
         """What its rank had for itself."""
         file, tree = self._read
-        tensors = {name: file.get_tensor(name).clone() for name in _names_in(tree["own"])}
-        return rebuild(tree["own"], tensors)
+        try:
+            tensors = {name: file.get_tensor(name).clone() for name in _names_in(tree["own"])}
+            return rebuild(tree["own"], tensors)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SafetensorError) as error:
+            raise damaged(self.path, f"what its rank had for itself is not there: {error}") from error
 
     def start(self, key: str) -> int | None:
         """Its first row of a tensor; None if it has none of it."""
@@ -243,9 +253,11 @@ class Sharded:
                 part = file.rows(self.key, start, stop)
                 if part is not None:
                     begin, rows = part
+                    if begin - start != found:  # the ranks' rows follow each other
+                        raise ValueError(f"rows from {begin} on follow {found} rows from {start} on")
                     made[begin - start : begin - start + len(rows)] = rows
                     found += len(rows)
-        except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, RuntimeError, AttributeError, SafetensorError) as error:
             raise damaged(self.files[0].path, f"{self.key} in it does not fit: {error}") from error
         if found != stop - start:
             raise damaged(

@@ -52,7 +52,7 @@ def test_the_last_layer_is_sent_first_as_by_ddp_itself() -> None:
     assert [name for bucket in own for name in bucket] == [name for name, _ in model.named_parameters()][::-1]
 
 
-def test_arranging_them_is_no_backward_of_the_users() -> None:
+def test_arranging_them_is_no_backward_of_the_users(core_name: str) -> None:
     model = nn.Linear(4, 2)
     with lux.trace() as seen:
         Replica(model, unused=False, compiled=False).remove()

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import luxmeter as lux
 from luxmeter.train.parallel import Replica
 
 
@@ -49,3 +50,11 @@ def test_the_last_layer_is_sent_first_as_by_ddp_itself() -> None:
     replica.remove()
     assert own == usual and len(own) > 1
     assert [name for bucket in own for name in bucket] == [name for name, _ in model.named_parameters()][::-1]
+
+
+def test_arranging_them_is_no_backward_of_the_users(core_name: str) -> None:
+    model = nn.Linear(4, 2)
+    with lux.trace() as seen:
+        Replica(model, unused=False, compiled=False).remove()
+        model(torch.ones(1, 4)).sum().backward()
+    assert seen.table()["Tensor.backward"].n == 1

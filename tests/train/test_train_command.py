@@ -407,3 +407,26 @@ def test_a_run_of_the_command_can_be_started_again(monkeypatch: pytest.MonkeyPat
     assert started.main_script()[1] == "luxmeter" and started.code_root() == Path.cwd()
     main.__file__ = str(tmp_path / "luxmeter")  # a script of the user's
     assert started.main_script() == (tmp_path / "luxmeter", None)
+
+
+@pytest.mark.parametrize("linked", ["command", "environment"])
+def test_a_command_that_is_a_link_is_ours_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: str
+) -> None:
+    """As pipx and uv make one in ~/.local/bin: what ran lies where it was called, not in the folder of the link."""
+    (tmp_path / "environment" / "bin").mkdir(parents=True)
+    (command := tmp_path / "environment" / "bin" / "luxmeter").touch()
+    if linked == "command":
+        called = tmp_path / "luxmeter"
+        called.symlink_to(command)
+    else:
+        (tmp_path / "link").symlink_to(tmp_path / "environment")
+        called = tmp_path / "link" / "bin" / "luxmeter"
+    paths = {**sysconfig.get_paths(), "scripts": str(command.parent)}
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: paths)
+    main = ModuleType("__main__")
+    main.__file__ = str(called)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    assert started.main_script() == (called, "luxmeter") and started.code_root() == tmp_path / "project"

@@ -110,7 +110,7 @@ class Replica:
             self._ddp._pre_forward()
             self._ddp._post_forward(torch.zeros(()))
             # One by one, the last layer's first: as a backward comes to them, so that they are sent while it goes on. Of one
-            # call for all of them torch decides the order.
+            # call for all of them torch decides the order. Not one.backward(): a trace shows the user's.
             for one in self.parameters[::-1]:
                 torch.autograd.backward(one, torch.zeros_like(one))
         for one, gradient in zip(self.parameters, before, strict=True):

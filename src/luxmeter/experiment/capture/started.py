@@ -116,8 +116,13 @@ def _is_own_command(script: Path) -> bool:
 
 
 def _is_installed(script: Path) -> bool:
-    places = [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib", "scripts")]
-    return any(script.is_relative_to(place) for place in places)
+    """Links followed: a command may lie in ~/.local/bin and be one of an environment (pipx, uv tool), or all of that be one link."""
+    places = [Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib", "scripts")]
+    return any(
+        one.is_relative_to(place) or one.is_relative_to(place.resolve())
+        for one in (script, script.resolve())
+        for place in places
+    )
 
 
 def _seed_of(params: Mapping[str, Any]) -> int | None:

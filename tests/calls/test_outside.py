@@ -15,6 +15,7 @@ from luxmeter.calls.outside import BEGIN, END, find_outside
 from luxmeter.calls.pauses import Pauses
 from luxmeter.calls.reader import Recording, set_own_work_apart
 from luxmeter.calls.records import EVENT_DTYPE, OWN, SECTION, SPANNED, CallableNames, ProcessRecord, SiteNames
+from luxmeter.render import span
 
 ONE_CORE = "what is traced runs on both cores; the rest are made-up events"
 
@@ -127,7 +128,7 @@ def test_a_table_ends_with_the_time_outside(core_name: str) -> None:
     assert main is not None and main.wall_ns == t.result.recording.processes[0].end["elapsed_ns"]
     assert 0 < main.collecting_ns < main.outside_ns and main.recording_ns > 0
     first, *_ = str(t).splitlines()
-    assert f"{main.outside_ns / 1e9:.3f} s of it outside them" in first
+    assert f"{span(main.outside_ns)} of it outside them" in first
     rows = t.table().as_table().rows
     assert rows[-1][0] == "outside" and main.outside_ns in rows[-1]
     assert all(row.name != "outside" for row in t.table()), "it is no row of calls"
@@ -166,4 +167,4 @@ def test_of_several_processes_the_first_line_tells_time_by_the_clock(core_name: 
     both = lux.load_trace(tmp_path / "a", tmp_path / "b")
     each = [process.end["elapsed_ns"] for process in both.recording.processes]
     assert both.elapsed_ns == max(each) < sum(each) == both.cost().elapsed_ns
-    assert f" in {max(each) / 1e9:.3f} s" in str(both).splitlines()[0]
+    assert f" in {span(max(each))}, " in str(both).splitlines()[0]

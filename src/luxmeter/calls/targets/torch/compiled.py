@@ -86,10 +86,12 @@ class Compiled:
 
     def _unrecorded(self, compiled: Any, patcher: Patcher) -> Any:
         """For a module compiled in place: its call is recorded as every module's is."""
-        module = compiled._torchdynamo_orig_callable.__self__
+        called = compiled._torchdynamo_orig_callable
+        bound = inspect.unwrap(called)  # of torch's own modules, which torch 2.15 wraps to compile them, too
+        module = bound.__self__
 
         def through(*args: Any, **kwargs: Any) -> Any:
-            if not getattr(module.forward, "__module__", "").startswith("torch."):
+            if bound is not called or not getattr(module.forward, "__module__", "").startswith("torch."):
                 return self._run(compiled, args, kwargs, patcher)
             with patcher.suspended():  # Dynamo skips that forward, and would look at stand-ins inside it
                 return compiled(*args, **kwargs)

@@ -7,10 +7,11 @@ made `--slowdown` slower, is called slower.
 Real: pairs of benchmarks of the same operators, one after the other, nothing changed; and one in which one operator really takes
 `--slowdown` longer (it waits, in the worker, after each call).
 
-    python benchmarks/diff_quality.py [--turns] [--operators 500] [--repetitions 200] [--real 3] [--budget-s 120] [--clock wall|cpu] [--keep DIR]
+    python benchmarks/diff_quality.py [--turns] [--find 0.05] [--seed 0] [--operators 500] [--repetitions 200] [--real 3] [--budget-s 120] [--clock wall|cpu] [--keep DIR]
 
 `--turns` asks the same of benchmarks that are measured in turns (`luxmeter bench --against`). A simulated pair is then made of rounds that
-real pairs had, all operators of a round together, drawn without repetition; which side was A is drawn for each round.
+real pairs had, all operators of a round together, drawn without repetition; which side was A is drawn for each round. Real pairs without a
+change are measured to the end for this, and rows are left out afterwards, where a comparison would have left them out (`--find`).
 With `--keep` real benchmarks are kept in the folder and used again: `--real 0` takes what is there. Without options a small sample.
 On a machine with other work on it `--clock cpu` measures by the thread's own time, which does not count the time that others had the
 processor; then operators are measured by the same timer, in a process for each benchmark, but not by `lux.bench`.
@@ -40,7 +41,10 @@ from luxmeter.operators.diff import BenchDiff
 from luxmeter.operators.inputs import make_call
 from luxmeter.operators.options import BenchSettings
 from luxmeter.operators.results import Row
+from luxmeter.operators.turns import ROUNDS_BEFORE
+from luxmeter.operators.weighing import turns_of
 from luxmeter.stats import Floats
+from luxmeter.verdict import log_ratios, still_open
 
 TARGET_CI = 0.005
 STATED = 0.05
@@ -253,28 +257,56 @@ class Rounds:
         return sides[0], sides[1]
 
 
+def as_left_out(a: list[Row], b: list[Row], find: float) -> tuple[list[Row], list[Row]]:
+    """The two as they would be, had their rounds looked for such a change only (`bench_against`)."""
+    ratios = [log_ratios(turns_of(x, y)) for x, y in zip(a, b, strict=True)]
+    kept = [len(r) for r in ratios]
+    todo = [i for i, n in enumerate(kept) if n == max(kept)]
+    for number in range(ROUNDS_BEFORE, max(kept)):
+        if not todo or not find:
+            break
+        is_open = still_open([ratios[i][:number] for i in todo], find)
+        kept = [
+            number if i in {j for j, o in zip(todo, is_open, strict=True) if not o} else n
+            for i, n in enumerate(kept)
+        ]
+        todo = [i for i, o in zip(todo, is_open, strict=True) if o]
+    cut = (
+        [replace(row, turns_s=row.turns_s[:n]) for row, n in zip(side, kept, strict=True)] for side in (a, b)
+    )
+    one, two = cut
+    return one, two
+
+
 def simulate_turns(
-    noise: Rounds, *, operators: int, repetitions: int, slowdown: float, seed: int = 0
+    noise: Rounds, *, operators: int, repetitions: int, slowdown: float, find: float, seed: int = 0
 ) -> dict[str, Any]:
     """`simulate` for pairs that were measured in turns."""
     rng = np.random.default_rng(seed)
     operators = min(operators, len(noise.rows))
-    alarms, found, covered, wrong = [], 0, 0, []
-    for _ in range(repetitions):
+    alarms, found, covered, wrong, visits, said = [], 0, 0, [], 0, 0
+    for turn in range(repetitions):
         chosen = rng.choice(len(noise.rows), operators, replace=False)
         a, b = noise.pair(chosen, rng)
-        same = _compared_in_turns(a, b)
+        same = _compared_in_turns(a, b, find)
+        visits += sum(len(row.turns_s) for row in as_left_out(a, b, find)[0])
         alarms.append(len(same.of("slower")) + len(same.of("faster")))
         verdict = same.verdict
         covered += verdict is not None and verdict.low <= 0 <= verdict.high
         slowed = int(rng.integers(operators))
         slow = tuple(tuple(t * (1 + slowdown) for t in turns) for turns in b[slowed].turns_s)
         b[slowed] = replace(b[slowed], turns_s=slow)
-        called = _compared_in_turns(a, b)
+        said += (same.changes[[c.op for c in same.changes].index(f"op{slowed}")].finds or np.inf) <= slowdown
+        called = _compared_in_turns(a, b, find)
         slower = {c.op for c in called.of("slower")}
         found += f"op{slowed}" in slower
         wrong.append(len(slower - {f"op{slowed}"}) + len(called.of("faster")))
+        if (turn + 1) % 20 == 0:
+            print(f"{turn + 1} of {repetitions}: {np.mean(np.array(alarms) > 0):.1%} with an alarm, "
+                  f"slowdown found in {found / (turn + 1):.1%}", flush=True)  # fmt: skip
     return {
+        "find": find, "seed": seed, "of_all_rounds_measured": visits / (repetitions * operators * noise.of_a_pair),
+        "rows_that_say_they_would_show_it": said / repetitions,
         "operators": operators, "rounds": noise.of_a_pair, "of_real_rounds": len(noise.rounds), "repetitions": repetitions,
         "with_alarm": float(np.mean(np.array(alarms) > 0)), "alarms_per_operator": float(np.mean(alarms) / operators),
         "power": found / repetitions, "false_of_called_beside_a_true_one": float(np.mean([w / (w + 1) for w in wrong])),
@@ -282,8 +314,11 @@ def simulate_turns(
     }  # fmt: skip
 
 
-def _compared_in_turns(a: list[Row], b: list[Row]) -> BenchDiff:
-    one, two = (BenchResult(tuple(rows), noise_floor=None, together="simulated") for rows in (a, b))
+def _compared_in_turns(a: list[Row], b: list[Row], find: float) -> BenchDiff:
+    one, two = (
+        BenchResult(tuple(rows), noise_floor=None, together="simulated", find=find)
+        for rows in as_left_out(a, b, find)
+    )
     return diff_benchmarks(one, two, smallest=SMALLEST, share_of_errors=STATED)
 
 
@@ -338,12 +373,14 @@ def measured(
 
 
 def measured_in_turns(
-    ops: lux.Operators, *, budget_s: float, slower: float = 0.0
+    ops: lux.Operators, *, budget_s: float, find: float, slower: float = 0.0
 ) -> tuple[BenchResult, BenchResult]:
     """Two real benchmarks in turns; with `slower`, one operator of the second takes so much longer."""
     os.chdir(Path(__file__).parent)  # where workers find what they import first
     sides: list[BenchSettings] = [{"env": {"SLOWED_BY": str(by)}} for by in (0.0, slower)]
-    return bench_against(ops, sides[1], **sides[0], setup="slowed_eager", budget_s=budget_s, quiet=True)
+    return bench_against(
+        ops, sides[1], find=find, **sides[0], setup="slowed_eager", budget_s=budget_s, quiet=True
+    )
 
 
 def session(file: str, out: str, budget_s: str, again: str) -> None:
@@ -378,24 +415,27 @@ def real_pairs(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]
     found = []
     for number in range(options.real):
         if options.turns:
-            pair = list(measured_in_turns(ops, budget_s=options.budget_s))
+            pair = list(measured_in_turns(ops, budget_s=options.budget_s, find=0.0))
         else:
             pair = [measured(ops, options, budget_s=options.budget_s) for _ in range(2)]
         for result in pair:
             result.to_json(folder / f"real-{len(list(folder.glob('real-*.json'))):03d}.json")
-        found.append(compared(pair[0], pair[1]))
+        found.append(compared(pair[0], pair[1], options.find))
         print(f"real pair {number + 1} of {options.real}: {found[-1]}", flush=True)
     return found
 
 
-def compared(a: BenchResult, b: BenchResult) -> dict[str, Any]:
+def compared(a: BenchResult, b: BenchResult, find: float = 0.0) -> dict[str, Any]:
     """What is called between two."""
+    if a.together:
+        one, two = as_left_out(list(a.rows), list(b.rows), find)
+        a, b = replace(a, rows=tuple(one), find=find), replace(b, rows=tuple(two), find=find)
     called = diff_benchmarks(a, b, smallest=SMALLEST, share_of_errors=STATED)
     w = called.wander
     return {
         "operators": len(a), "slower": len(called.of("slower")), "faster": len(called.of("faster")),
         "same": len(called.of("same")), "unclear": len(called.of("unclear")), "wander": round(w.each, 4), "rounds": called.rounds,
-        "verdict": called.verdict.sentence if called.verdict else "",
+        "finds": called.finds, "verdict": called.verdict.sentence if called.verdict else "",
     }  # fmt: skip
 
 
@@ -405,7 +445,7 @@ def real_slowdown(options: argparse.Namespace) -> dict[str, Any]:
     mine = [c for c in every if c.op == SLOWED and c.size_bytes > 40_000][:1]
     ops = lux.Operators([*mine, *(c for c in every if c.op != SLOWED)][: options.slowed_operators])
     if options.turns:
-        a, b = measured_in_turns(ops, budget_s=options.budget_s, slower=options.slowdown)
+        a, b = measured_in_turns(ops, budget_s=options.budget_s, find=options.find, slower=options.slowdown)
     else:
         a, b = (
             measured(ops, options, budget_s=options.budget_s / 4, slower=by) for by in (0.0, options.slowdown)
@@ -413,7 +453,7 @@ def real_slowdown(options: argparse.Namespace) -> dict[str, Any]:
     called = diff_benchmarks(a, b, smallest=SMALLEST, share_of_errors=STATED)
     found = [(c.op, f"{c.relative:+.1%}", c.why) for c in called.of("slower")]
     return {"operators": len(ops), "injected": SLOWED, "slower": found, "faster": len(called.of("faster")),
-            "wander": round(called.wander.each, 4), "rounds": called.rounds}  # fmt: skip
+            "wander": round(called.wander.each, 4), "rounds": called.rounds, "finds": called.finds}  # fmt: skip
 
 
 def main() -> None:
@@ -429,6 +469,8 @@ def main() -> None:
     parser.add_argument("--budget-s", type=float, default=20.0, help="of a real benchmark")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--turns", action="store_true", help="measured in turns, not one after the other")
+    parser.add_argument("--find", type=float, default=0.05, help="the change that rounds look for, in turns")
+    parser.add_argument("--seed", type=int, default=0, help="of what is simulated")
     parser.add_argument("--slowdown", type=float, default=0.05)
     parser.add_argument(
         "--slowed-operators", type=int, default=40, help="in the real run with a slowdown; 0 leaves it out"
@@ -443,14 +485,16 @@ def main() -> None:
         report: dict[str, Any] = {"real": real_pairs(options, folder)}
         kept = [load_benchmark(path) for path in sorted(folder.glob("real-*.json"))]
         if not options.real:
-            report["real"] = [compared(a, b) for a, b in zip(kept[::2], kept[1::2], strict=False)]
+            report["real"] = [
+                compared(a, b, options.find) for a, b in zip(kept[::2], kept[1::2], strict=False)
+            ]
     if options.slowed_operators:
         report["real_slowdown"] = real_slowdown(options)
     if options.repetitions:
-        asked = {name: getattr(options, name) for name in ("operators", "repetitions", "slowdown")}
+        asked = {name: getattr(options, name) for name in ("operators", "repetitions", "slowdown", "seed")}
         if options.turns:
             pairs = list(zip(kept[::2], kept[1::2], strict=True))
-            report["simulated"] = simulate_turns(Rounds.of(pairs), **asked)
+            report["simulated"] = simulate_turns(Rounds.of(pairs), **asked, find=options.find)
         else:
             report["simulated"] = simulate(Noise.of(kept), **asked)
     print(json.dumps(report, indent=1))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from luxmeter import stats
 from luxmeter.errors import UsageError
@@ -168,3 +170,40 @@ def test_rank_sums_count_all_orders(n: int, m: int) -> None:
 def test_bad_input(call, slug: str) -> None:
     with pytest.raises(UsageError, match=slug):
         call()
+
+
+def test_signs_are_reckoned_exactly() -> None:
+    rng = np.random.default_rng(4)
+    for n in (1, 2, 5, 9):
+        x = rng.standard_t(2, n) + 0.5
+        size = np.abs(x)
+        u = np.minimum(size / (4 * np.median(size)), 1)
+        counts = np.rint(u * (1 - u**2) ** 2 * 100)
+        every = [abs(float((counts * signs).sum())) for signs in itertools.product((-1, 1), repeat=n)]
+        wanted = np.mean(np.array(every) >= abs(float((counts * np.sign(x)).sum())))
+        assert stats.sign_test(x) == pytest.approx(wanted)
+    assert stats.sign_test([0.0, 0.0, 0.0]) == 1.0
+    fewest = stats.fewest_for_signs(1e-4)
+    assert stats.sign_test([0.1] * fewest) <= 1e-4 < stats.sign_test([0.1] * (fewest - 1))
+
+
+def test_one_wild_value_hides_nothing() -> None:
+    x = [0.05 + 0.001 * i for i in range(-8, 9)]
+    assert stats.sign_test([*x, -9.0]) == stats.sign_test(x) < 1e-4
+    mean, variance, freedom = stats.steady_mean([*x, -9.0])
+    assert mean == pytest.approx(0.05, abs=1e-3) and variance < 0.002**2 and 11 < freedom < 13
+    assert stats.steady_mean([1.0, 3.0]) == (2.0, pytest.approx(1.0), 1.0)  # too few to call one wild
+    mean, parts = stats.steady_parts(x)
+    assert mean == pytest.approx(0.05) and float((parts**2).sum()) * 17 / 16 == pytest.approx(
+        stats.steady_mean(x)[1]
+    )
+
+
+def test_a_steady_mean_is_as_far_off_as_it_says() -> None:
+    rng = np.random.default_rng(5)
+    inside = 0
+    for _ in range(400):
+        wild = np.where(rng.random(16) < 0.1, 20.0, 1.0)
+        mean, variance, freedom = stats.steady_mean(rng.normal(size=16) * wild)
+        inside += abs(mean) < float(stdtrit(freedom, 0.95)) * variance**0.5
+    assert 0.85 < inside / 400 < 0.95

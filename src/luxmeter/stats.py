@@ -26,6 +26,8 @@ Values: TypeAlias = "Sequence[float] | NDArray[np.floating] | NDArray[np.integer
 
 # Pairwise differences are n * m numbers; past this many values a side they are thinned to evenly spaced quantiles.
 _MOST_PAIRED = 250
+_FEWEST_STEADY = 6  # values, from which on some are told to be far from the rest
+_STEPS = 100  # of how much a value counts in a test of signs
 _EXACT_RANKS = 40  # up to here the null distribution of U is counted, above it is normal to four digits
 
 
@@ -182,6 +184,62 @@ def hodges_lehmann(a: Values, b: Values, *, confidence: float = 0.95) -> Interva
 def paired_shift(a: Values, b: Values, *, confidence: float = 0.95) -> Interval:
     """The median of b - a over pairs, with its order-statistics interval."""
     return median_interval(_differences(a, b), confidence=confidence)
+
+
+def steady_mean(values: Values) -> tuple[float, float, float]:
+    """A mean that values far from the rest do not move, its variance, and the variance's degrees of freedom.
+
+    Tukey's biweight about the median, six median deviations wide, with the degrees that Mosteller and Tukey give it (1977); of fewer
+    than six values, of which none can be told to be far from the rest, the plain mean.
+    """
+    mean, parts = steady_parts(values)
+    n = len(parts)
+    variance = float((parts**2).sum()) * n / (n - 1) if n > 1 else 0.0
+    return mean, variance, n - 1.0 if n < _FEWEST_STEADY else 0.7 * (n - 1)
+
+
+def steady_parts(values: Values) -> tuple[float, Floats]:
+    """`steady_mean`, and how far each value moves it."""
+    x = floats(values)
+    middle = float(np.median(x))
+    width = 6 * float(np.median(np.abs(x - middle)))
+    if len(x) < _FEWEST_STEADY or width == 0:
+        return float(x.mean()), (x - x.mean()) / len(x)
+    u = (x - middle) / width
+    v = np.minimum(u**2, 1)
+    weights = (1 - v) ** 2
+    mean = middle + float(((x - middle) * weights).sum() / weights.sum())
+    slopes = float(((1 - v) * (1 - 5 * v))[v < 1].sum())
+    return mean, (x - middle) * weights / max(1e-12, slopes)
+
+
+def sign_test(values: Values) -> float:
+    """Two-sided p-value of "as likely below zero as above it by as much", exact: what all the signs might have been is reckoned.
+
+    How much a value counts hangs on its size alone, so no shape of the noise is assumed: it grows with the size and falls to nothing at four
+    typical sizes (Tukey's biweight), because one wild value shall not hide what all the others say.
+    """
+    size = np.abs(floats(values))
+    width = 4 * float(np.median(size))
+    if width == 0:
+        return 1.0
+    u = np.minimum(size / width, 1)
+    counts = np.rint(u * (1 - u**2) ** 2 * _STEPS).astype(int)
+    found = abs(int((counts * np.sign(floats(values))).sum()))
+    ways = np.ones(1)  # of each sum of those that might be above zero
+    for count in counts[counts > 0].tolist():
+        more = np.zeros(len(ways) + count)
+        more[: len(ways)] += ways / 2
+        more[count:] += ways / 2
+        ways = more
+    total = len(ways) - 1
+    sums = np.abs(2 * np.arange(total + 1) - total)
+    return min(1.0, float(ways[sums >= found].sum()))
+
+
+def fewest_for_signs(alpha: float) -> int:
+    """The fewest values with which `sign_test` can reach `alpha`: all of one sign."""
+    return 1 + math.ceil(-math.log2(_between(alpha)))
 
 
 def shared_variances(variances: Values, freedoms: Values) -> tuple[Floats, Floats]:

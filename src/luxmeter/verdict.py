@@ -20,6 +20,7 @@ from luxmeter.stats import (
     cliffs_delta,
     false_discovery,
     fewest_for_median,
+    fewest_for_signs,
     floats,
     hodges_lehmann,
     median_interval,
@@ -28,10 +29,14 @@ from luxmeter.stats import (
     rank_test,
     series_interval,
     shared_variances,
+    sign_test,
+    steady_mean,
 )
 
 Call: TypeAlias = Literal["higher", "lower", "same", "unclear"]
 FEWEST_LOOKS = 8  # at one thing twice, from which on their spread is known well enough to be reckoned with
+_EXCLUDED = 3.3  # standard errors: a change that is so far off is one of a thousand
+_HALVINGS = 10
 _FEW_SESSIONS = 3  # that two results are: how far all moves together is hardly known
 
 
@@ -235,23 +240,32 @@ def compare_in_turns(
     smallest: float = 0.01,
     share_of_errors: float = 0.01,
     confidence: float = 0.95,
+    find: float = 0.0,
 ) -> dict[str, Comparison]:
     """B against A of each thing, measured in turns: of each round, A's and B's times of the same turns.
 
     Turns of one round share their processes and are not independent; rounds are. So each round gives one ratio, and how far these differ
-    from round to round is chance. From few rounds that is hardly known of one thing, so it learns from the others (`shared_variances`).
-    p-values are corrected for the number of things (Benjamini-Hochberg).
+    from round to round is chance. Two tests are made of them, and the smaller p-value counts double: `sign_test`, which takes some rounds
+    (`rounds_to_tell`) and then needs no noise to have a shape; and Student's t, which with fewer rounds finds what is large, and in which
+    one thing's variance learns from the others' (`shared_variances`). What was left out (`still_open`) has not changed by `find`, and no
+    smaller change of it is called. p-values are corrected for the number of things (Benjamini-Hochberg).
     """
     from scipy.special import stdtr, stdtrit
 
+    if not things:
+        return {}
     ratios = {name: log_ratios(rounds) for name, rounds in things.items()}
-    own = [float(r.var(ddof=1)) if len(r) > 1 else 0.0 for r in ratios.values()]
-    variances, freedoms = shared_variances(own, [len(r) - 1 for r in ratios.values()])
+    rounds = max(map(len, ratios.values()))
+    middles, errors, freedoms = _steady(list(ratios.values()))
+    plain_variances, plain_freedoms = _plain(list(ratios.values()))
     found = {}
-    for (name, logs), variance, freedom in zip(ratios.items(), variances, freedoms, strict=True):
-        middle, error = float(logs.mean()), math.sqrt(variance / len(logs)) if freedom else math.inf
+    for place, (name, logs) in enumerate(ratios.items()):
+        middle, error, freedom = float(middles[place]), float(errors[place]), float(freedoms[place])
         half = float(stdtrit(freedom, (1 + confidence) / 2)) * error if freedom else math.inf
-        p = float(2 * stdtr(freedom, -abs(middle) / error)) if freedom else 1.0
+        p = sign_test(logs)
+        if plain_freedoms[place]:
+            off = abs(float(logs.mean())) / math.sqrt(float(plain_variances[place]) / len(logs))
+            p = min(p, float(2 * stdtr(plain_freedoms[place], -off)))
         low, high = math.expm1(middle - half), math.expm1(middle + half) if half < 700 else math.inf
         relative = Interval(math.expm1(middle), low, high, confidence)
         x, y = (np.concatenate([floats(side[i]) for side in things[name]]) for i in (0, 1))
@@ -259,13 +273,117 @@ def compare_in_turns(
         shift = Interval(relative.estimate * a, low * a, high * a, confidence)
         found[name] = Comparison(
             call="unclear", why="", n_a=len(logs), n_b=len(logs), median_a=a, median_b=b, shift=shift, relative=relative,
-            p_value=p, cliffs_delta=float(np.sign(y - x).mean()), threshold=smallest, more_samples=0,
+            p_value=min(1.0, 2 * p), cliffs_delta=float(np.sign(y - x).mean()), more_samples=0,
+            threshold=max(smallest, find) if len(logs) < rounds else smallest,
         )  # fmt: skip
     adjusted = false_discovery([c.p_value for c in found.values()])
     return {
         name: _judged(replace(c, p_value=p), alpha=share_of_errors, paired=True, least_p=0.0)
         for (name, c), p in zip(found.items(), adjusted, strict=True)
     }
+
+
+def rounds_to_tell(things: int, *, share_of_errors: float = 0.05) -> int:
+    """The fewest rounds in which one change among so many things can be called, if all rounds agree, whatever the noise is like."""
+    return fewest_for_signs(share_of_errors / (2 * max(1, things)))
+
+
+def still_open(ratios: Sequence[Floats], change: float) -> list[bool]:
+    """Of things measured in turns: might each still have changed by so much? Another round of one that has not tells nothing new.
+
+    What is left out thus is not called a change, and what is not left out is judged by all its rounds, whose number nobody chose by
+    what they gave. So nothing more is called falsely than if all had been measured to the end.
+    """
+    middles, errors, freedoms = _steady(ratios)
+    limit = math.log1p(change)
+    return [
+        not freedom or abs(middle) + _EXCLUDED * error > limit
+        for middle, error, freedom in zip(middles, errors, freedoms, strict=True)
+    ]
+
+
+def _steady(ratios: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+    """Of each: a mean that a few wild rounds do not move, its standard error, and that one's degrees of freedom (0: not known)."""
+    known = [steady_mean(r) for r in ratios]
+    counts = np.array([len(r) for r in ratios], dtype=np.float64)
+    means, own, freedoms = (np.array(column, dtype=np.float64) for column in zip(*known, strict=True))
+    variances, shared = shared_variances(own * counts, freedoms)
+    return means, np.where(shared > 0, np.sqrt(variances / counts), np.inf), shared
+
+
+def _plain(ratios: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Of each: the variance of its rounds, wild ones included, and its degrees of freedom."""
+    own = [float(r.var(ddof=1)) if len(r) > 1 else 0.0 for r in ratios]
+    return shared_variances(own, [len(r) - 1 for r in ratios])
+
+
+def found_in_turns(
+    ratios: Sequence[Floats], find: float, *, smallest: float, share_of_errors: float, power: float = 0.95
+) -> list[float]:
+    """Of things measured in turns: the change of each that would be called in `power` of all cases, were it the only one; inf: none.
+
+    One that was left out (`still_open`) would have had all rounds, had it changed by `find`.
+    """
+    from scipy.special import ndtri
+
+    if not ratios:
+        return []
+    middles, errors, freedoms = _steady(ratios)
+    plain, plain_freedoms = _plain(ratios)
+    alpha = share_of_errors / (2 * len(ratios))
+    rounds = max(map(len, ratios))
+    found = []
+    for i, r in enumerate(ratios):
+        if not freedoms[i]:
+            found.append(math.inf)
+            continue
+        left_out = len(r) < rounds
+        n = rounds if left_out and find else len(r)
+        error = float(errors[i]) * math.sqrt(len(r) / n)
+        by_signs = _found_by_signs(np.resize(r - middles[i], n), alpha) + float(ndtri(power)) * error
+        by_t = _found(math.sqrt(plain[i] / n), float(plain_freedoms[i]), alpha, smallest, power)
+        least = math.expm1(math.log1p(smallest) + float(ndtri(power)) * error)
+        known = max(least, min(by_t, math.expm1(min(700.0, by_signs))))
+        found.append(max(known, find) if left_out else known)
+    return found
+
+
+def _found_by_signs(noise: Floats, alpha: float) -> float:
+    """How far such rounds must be moved until they are called."""
+    if sign_test(np.full(len(noise), 1.0)) >= alpha:
+        return math.inf
+    low, high = 0.0, float(np.abs(noise).max())
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if sign_test(noise + middle) < alpha else (middle, high)
+    return high
+
+
+def found_by_looks(
+    pairs: Sequence[tuple[Values, Values]],
+    wander: Wander,
+    *,
+    smallest: float,
+    share_of_errors: float,
+    power: float = 0.95,
+) -> list[float]:
+    """The same of things measured one after the other, from what looking again showed."""
+    alpha = share_of_errors / max(1, len(pairs))
+    return [
+        _found(_gap_of_looks(floats(a), floats(b), wander)[1], wander.freedom, alpha, smallest, power)
+        for a, b in pairs
+    ]
+
+
+def _found(error: float, freedom: float, alpha: float, smallest: float, power: float) -> float:
+    """The change whose estimate, off by `error`, is beyond chance and beyond what is the smallest, in `power` of all cases."""
+    from scipy.special import ndtri, stdtrit
+
+    if not freedom or not math.isfinite(error):
+        return math.inf
+    chance = float(ndtri(1 - alpha / 2) if math.isinf(freedom) else stdtrit(freedom, 1 - alpha / 2))
+    limit = max(chance * error, math.log1p(smallest)) + float(ndtri(power)) * error
+    return math.expm1(min(700.0, limit))
 
 
 def log_ratios(rounds: Sequence[tuple[Values, Values]]) -> Floats:

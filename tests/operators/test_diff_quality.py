@@ -72,3 +72,29 @@ def _moved(row: Row, rng: np.random.Generator) -> Row:
     return replace(
         row, times_s=tuple(first * t for t in row.times_s), again_s=tuple(second * t for t in row.again_s)
     )
+
+
+def in_turns(
+    rng: np.random.Generator, rounds: int = 40, operators: int = 40
+) -> tuple[BenchResult, BenchResult]:
+    """Two equal sides: each round has its own luck with each operator, and one in ten was disturbed."""
+    sides: list[list[Row]] = [[], []]
+    for i in range(operators):
+        luck = rng.normal(0, 0.012, rounds) * np.where(rng.random(rounds) < 0.1, 20, 1)
+        turns = np.exp(luck[:, None] + rng.normal(0, 0.01, (rounds, 6)))
+        for rows, taken in zip(sides, (np.ones_like(turns), turns), strict=True):
+            rows.append(
+                Row(f"op{i}", "", "", "fp32", "eager", median_us=1.0, times_s=(1e-6,), traced_calls=1, traced_ns=1000,
+                    turns_s=tuple(tuple(t) for t in taken.tolist()))
+            )  # fmt: skip
+    return BenchResult(tuple(sides[0]), together="x"), BenchResult(tuple(sides[1]), together="x")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_sample_in_turns(quality: Any, seed: int) -> None:
+    noise = quality.Rounds.of(
+        [in_turns(np.random.default_rng(3), 24), in_turns(np.random.default_rng(4), 24)]
+    )
+    found = quality.simulate_turns(noise, operators=40, repetitions=10, slowdown=0.05, find=0.05, seed=seed)
+    assert found["rounds"] == 24 and found["with_alarm"] <= 0.1 and found["power"] >= 0.8
+    assert found["of_all_rounds_measured"] < 0.7 and found["verdict_has_zero"] >= 0.7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,10 @@ from luxmeter.isolate import Outcome
 from luxmeter.operators import bench_against, diff_benchmarks, load_benchmark, read_against
 from luxmeter.operators.jobs import jobs_of
 from luxmeter.operators.options import make_options
-from luxmeter.operators.turns import Side, TurnsEngine
-from luxmeter.verdict import compare_in_turns
+from luxmeter.operators.results import Row
+from luxmeter.operators.turns import FIND, Side, TurnsEngine
+from luxmeter.operators.weighing import run_verdicts
+from luxmeter.verdict import compare_in_turns, found_in_turns
 from luxmeter.view.cli import build_app
 
 ONE_CORE = "what is measured in turns hangs on names and arguments, which tests of the recorder hold on both"
@@ -102,14 +105,14 @@ class FakeWorkers:
         return Outcome("ok", [self._took(self._held)] * args["blocks"])
 
 
-def engine(log: list[str], *, a: Any, b: Any, budget_s: float = 0.0) -> TurnsEngine:
+def engine(log: list[str], *, a: Any, b: Any, budget_s: float = 0.0, find: float = FIND) -> TurnsEngine:
     ops, options = traced(), make_options({"budget_s": budget_s, "quiet": True})
     sides = []
     for name, took in (("A", a), ("B", b)):
         workers = FakeWorkers(name, took, log)
         pools = SimpleNamespace(of=lambda backend, w=workers: w, renew=lambda: None, versions=dict)
         sides.append(Side(options, pools, list(jobs_of(ops, options, None))))
-    return TurnsEngine((sides[0], sides[1]), clock=lambda: 0.0)
+    return TurnsEngine((sides[0], sides[1]), find=find, clock=lambda: 0.0)
 
 
 def test_turns_alternate_and_rounds_have_new_processes() -> None:
@@ -154,6 +157,97 @@ def test_chance_is_how_far_rounds_differ() -> None:
     assert alone["x"].call == "unclear"  # one round tells nothing of chance
 
 
+def things_of(ratios: Any) -> dict[str, Any]:
+    return {str(i): [(np.ones(1), np.exp([r])) for r in rounds] for i, rounds in enumerate(ratios)}
+
+
+def disturbed(rng: np.random.Generator, things: int, rounds: int) -> Any:
+    """Rounds of which one in eight was met by something else that ran."""
+    wild = np.where(rng.random((things, rounds)) < 0.12, 30.0, 1.0)
+    return rng.normal(0, 0.01, (things, rounds)) * wild
+
+
+def test_five_per_cent_in_one_of_many_are_found_though_some_rounds_are_wild() -> None:
+    rng, found, alarms = np.random.default_rng(6), 0, 0
+    for _ in range(8):
+        ratios = disturbed(rng, 100, 28)
+        alarms += sum(c.call in ("higher", "lower") for c in compare_in_turns(things_of(ratios), smallest=0.02, share_of_errors=0.05).values())  # fmt: skip
+        ratios[7] += np.log(1.05)
+        called = compare_in_turns(things_of(ratios), smallest=0.02, share_of_errors=0.05)
+        found += called["7"].call == "higher"
+        assert called["7"].relative.low < 0.05 < called["7"].relative.high
+    assert found >= 7 and alarms <= 1
+
+
+def test_what_would_be_found_is_what_is_found() -> None:
+    rng = np.random.default_rng(7)
+    ratios = list(disturbed(rng, 60, 24))
+    says = np.array(found_in_turns(ratios, 0.0, smallest=0.02, share_of_errors=0.05))
+    found = []
+    for i in range(0, 60, 6):
+        fresh = list(disturbed(rng, 60, 24))
+        fresh[i] = fresh[i] + np.log1p(says[i])
+        found.append(compare_in_turns(things_of(fresh), smallest=0.02, share_of_errors=0.05)[str(i)].call == "higher")  # fmt: skip
+    assert np.mean(found) >= 0.7 and float(np.median(says)) < 0.05
+    few = found_in_turns([r[:4] for r in ratios], 0.0, smallest=0.02, share_of_errors=0.05)
+    assert float(np.median(few)) > 2 * float(np.median(says))
+    assert found_in_turns([], 0.05, smallest=0.02, share_of_errors=0.05) == []
+    assert found_in_turns([r[:1] for r in ratios[:3]], 0.05, smallest=0.02, share_of_errors=0.05) == [np.inf] * 3  # fmt: skip
+
+
+def test_rounds_go_on_only_for_what_may_have_changed() -> None:
+    log: list[str] = []
+    slow = {"torch.exp": 1.06e-5}
+    a, b = engine(log, a=lambda op: 1e-5, b=lambda op: slow.get(op, 1e-5), budget_s=1000.0).run()
+    rounds = {row.op: len(row.turns_s) for row in b}
+    assert rounds == {"torch.exp": 48, "torch.mm": 5, "torch.softmax": 5} and log.count("A starts") == 48
+    assert a.find == b.find == 0.05
+    found = diff_benchmarks(a, b)
+    assert [c.op for c in found.of("slower")] == ["torch.exp"] and found.rounds == 48
+    assert [c.finds for c in found.of("same")] == [pytest.approx(0.05)] * 2
+    smaller = {
+        "torch.exp": 1.03e-5
+    }  # excluded are 5 %, and how long it took to exclude them hung on what was seen
+    a, b = engine([], a=lambda op: 1e-5, b=lambda op: smaller.get(op, 1e-5 * 1.2), budget_s=1000.0).run()
+    calls = {c.op: (c.call, c.why) for c in diff_benchmarks(a, b, smallest=0.02).changes}
+    assert calls["torch.exp"] == ("same", "within 5.0% either way") and calls["torch.mm"][0] == "slower"
+    every = engine([], a=lambda op: 1e-5, b=lambda op: 1e-5, budget_s=1000.0, find=0.0).run()
+    assert [len(row.turns_s) for row in every[1]] == [48] * 3
+
+
+def test_a_comparison_says_how_small_a_change_it_would_find(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+
+    def took(op: str) -> float:
+        return 1e-5 * float(np.exp(rng.normal(0, 0.02)))
+
+    short = diff_benchmarks(*engine([], a=took, b=took).run())
+    said = str(short)
+    assert "would be found, 95 times of 100, from" in said
+    assert "of 3 rows small changes show from 8 rounds on, and here are 3: give more --budget-s" in said
+    a, b = engine([], a=took, b=took, budget_s=1000.0, find=0.0).run()
+    long = diff_benchmarks(a, b)
+    assert short.finds and long.finds and long.finds[1] < short.finds[0] and "small changes" not in str(long)
+    assert long.to_json()["finds"] == list(long.finds)
+    kept = [load_benchmark(side.to_file(tmp_path / name)) for side, name in ((a, "a.json"), (b, "b.parquet"))]
+    assert [side.find for side in kept] == [0.0, 0.0] and diff_benchmarks(*kept).finds == long.finds
+
+
+def test_the_whole_is_as_sure_as_its_rounds() -> None:
+    """Rows that were left out have told less of the whole: as if all rounds had been theirs the interval would be too narrow."""
+    rng, held, width = np.random.default_rng(9), 0, []
+    for _ in range(60):
+        pairs = []
+        for i in range(12):
+            logs = rng.normal(0, 0.02, 24 if i < 3 else 6)
+            row = Row(f"op{i}", "", "", "fp32", "eager", median_us=1.0, times_s=(1e-6,), traced_calls=1, traced_ns=1000)  # fmt: skip
+            pairs.append((replace(row, turns_s=((1.0,),) * len(logs)), replace(row, turns_s=tuple((float(np.exp(r)),) for r in logs))))  # fmt: skip
+        [found] = run_verdicts(pairs, None, None, settings=("scale",))
+        held += found.low <= 0 <= found.high
+        width.append(found.high - found.low)
+    assert held >= 52 and float(np.median(width)) < 0.02
+
+
 def test_words_for_the_other_side() -> None:
     assert read_against(["new/bin/python", "env=A=1", "env=B=2", "threads=2"]) == {
         "python": ["new/bin/python"], "env": ["A=1", "B=2"], "threads": "2",
@@ -178,3 +272,10 @@ def test_sides_that_cannot_be_held_against_each_other(against: Any, settings: An
 def test_outputs_of_two_sides(more: list[str]) -> None:
     done = CliRunner().invoke(build_app(), ["bench", "ops.jsonl", "--against", "threads=2", *more])
     assert isinstance(done.exception, UsageError) and done.exception.slug == "against-outputs"
+
+
+def test_what_is_looked_for_must_be_a_share_of_two_sides() -> None:
+    with pytest.raises(UsageError, match="bad-find"):
+        bench_against(traced(), {"threads": 2}, find=-0.1)
+    done = CliRunner().invoke(build_app(), ["bench", "ops.jsonl", "--find", "0.1"])
+    assert isinstance(done.exception, UsageError) and done.exception.slug == "find-alone"

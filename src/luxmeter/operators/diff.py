@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ _SETTINGS = (
     "threads",
 )  # one in all of A, another in all of B: that is what is compared
 _ORDER = ("broken", "slower", "fixed", "faster", "gone", "new", "unclear", "same", "neither")
+_LARGE = 0.05  # what is found only from there on makes a comparison weak
+_HUGE = 10.0  # and what is found only from there on is as good as not found
 STATED_RATE = 0.05  # of what is called a change, the share that is none (false discovery rate)
 
 
@@ -34,7 +36,8 @@ class BenchChange:
     """One row of A and the same row of B. `call` is one of broken, slower, fixed, faster, gone, new, unclear, same
     (within the noise), neither (measured in neither). `relative` is B's time above A's, as a share of A's; `effect` how far the two
     sets of times are apart (Cliff's delta: 0 mixed, 1 every time of B above every one of A, -1 below); `share` the operator's part of
-    the traced run, `moves` how much of that run the change is.
+    the traced run, `moves` how much of that run the change is; `finds` the change that would be called 95 times of 100, were this row
+    the only one to change (None: of no size, or not known).
     """
 
     op: str
@@ -57,6 +60,7 @@ class BenchChange:
     effect: float | None = None
     share: float | None = None
     moves: float | None = None
+    finds: float | None = None
 
     @property
     def name(self) -> str:
@@ -103,6 +107,15 @@ class BenchDiff:
         return tuple(change for change in self.changes if change.call == call)
 
     @property
+    def finds(self) -> tuple[float, float] | None:
+        """The change that would be found 95 times of 100 in half of the rows, and in nine of ten; None if that is not known."""
+        known = [c.finds for c in self.changes if c.effect is not None]
+        if not known or not (self.rounds or self.wander.looks):
+            return None
+        x = sorted(math.inf if found is None else found for found in known)
+        return x[math.ceil(0.5 * len(x)) - 1], x[math.ceil(0.9 * len(x)) - 1]
+
+    @property
     def geometric_mean(self) -> float | None:
         """B's time as a multiple of A's over all rows measured in both."""
         both = [
@@ -118,6 +131,7 @@ class BenchDiff:
         return {
             "a": self.name_a, "b": self.name_b, "threshold": self.threshold, "geometric_mean": self.geometric_mean,
             "verdicts": [found.to_json() for found in self.verdicts], "wander": asdict(self.wander), "rounds": self.rounds,
+            "finds": None if self.finds is None else [_known(found) for found in self.finds],
             "differences": [asdict(found) for found in self.differences],
             "counts": counts, "notes": list(self.notes), "changes": [asdict(change) for change in self.changes],
         }  # fmt: skip
@@ -164,7 +178,34 @@ class BenchDiff:
             lines.append(
                 f"measured in turns, {counted(self.rounds, 'round')}: what the machine did met both alike"
             )
-        return [*lines, *self.notes]
+        return [*lines, *self.weakness(), *self.notes]
+
+    def weakness(self) -> Iterator[str]:
+        """How small a change would be seen, and what hinders."""
+        if self.finds is None:
+            return
+        half, most = self.finds
+        rows = sum(c.effect is not None for c in self.changes)
+        said = "a change of one row would be found, 95 times of 100,"
+        if half >= _HUGE:
+            yield f"{said} in less than half of the rows, however large it is"
+        elif most >= _HUGE:
+            yield f"{said} from {half:.1%} on in half of the rows, and at no size in one of ten"
+        elif half == most:
+            yield f"{said} from {half:.1%} on"
+        else:
+            yield f"{said} from {half:.1%} on in half of the rows, from {most:.1%} on in nine of ten"
+        fewest = verdict.rounds_to_tell(rows, share_of_errors=STATED_RATE)
+        one_machine = not {"processor", "cores", "memory_bytes", "system"} & {
+            d.name for d in self.differences
+        }
+        if 0 < self.rounds < fewest:
+            yield (
+                f"of {counted(rows, 'row')} small changes show from {fewest} rounds on, and here are {self.rounds}: "
+                "give more --budget-s, or fewer rows"
+            )
+        elif not self.rounds and half > _LARGE and one_machine:
+            yield "two benchmarks one after the other met two different minutes: measured in turns (luxmeter bench --against) smaller changes show"
 
     def __str__(self) -> str:
         table = self.table()
@@ -222,10 +263,15 @@ def diff_benchmarks(
     }
     judged = {
         **verdict.compare_many(times, smallest=floor, share_of_errors=share_of_errors, wander=wander),
-        **verdict.compare_in_turns(turns, smallest=floor, share_of_errors=share_of_errors),
+        **verdict.compare_in_turns(
+            turns, smallest=floor, share_of_errors=share_of_errors, find=a.find or 0.0
+        ),
     }
     whole_ns = a.whole[0] if a.whole is not None and a.whole[0] else None
-    changes = [_change(x, y, judged.get(str(i)), whole_ns) for i, (x, y) in enumerate(pairs)]
+    finds = _finds(turns, times, wander, a.find, floor, share_of_errors)
+    changes = [
+        _change(x, y, judged.get(str(i)), whole_ns, finds.get(str(i))) for i, (x, y) in enumerate(pairs)
+    ]
     changes.sort(key=lambda c: (_ORDER.index(c.call), -abs(c.moves or 0.0), -abs(c.relative or 0.0)))
     known = wander or Wander()
     settings = ("scale", "mode", *_SETTINGS)
@@ -303,7 +349,11 @@ def _pairs(
 
 
 def _change(
-    a: Row | None, b: Row | None, found: verdict.Comparison | None, whole_ns: int | None
+    a: Row | None,
+    b: Row | None,
+    found: verdict.Comparison | None,
+    whole_ns: int | None,
+    finds: float | None,
 ) -> BenchChange:
     row = b if b is not None else a
     assert row is not None
@@ -319,13 +369,30 @@ def _change(
         return BenchChange(
             **identity, **medians, call=call, why=found.why, relative=found.relative.estimate,
             low=_known(found.relative.low), high=_known(found.relative.high), p_value=found.p_value, effect=found.cliffs_delta,
-            moves=None if share is None else share * found.relative.estimate,
+            moves=None if share is None else share * found.relative.estimate, finds=finds,
         )  # fmt: skip
     if a is None or b is None:
         return BenchChange(**identity, **medians, call="new" if a is None else "gone", why=row.status)
     call = "broken" if a.status in MEASURED else "fixed" if b.status in MEASURED else "neither"
     worse = a if call == "fixed" else b
     return BenchChange(**identity, **medians, call=call, why=f"{worse.status}: {worse.reason}".rstrip(": "))
+
+
+def _finds(
+    turns: Mapping[str, Any],
+    times: Mapping[str, Any],
+    wander: Wander | None,
+    find: float | None,
+    smallest: float,
+    share_of_errors: float,
+) -> dict[str, float | None]:
+    """Of each row: the change that would be found in it; of those that were not measured in turns, if second looks tell."""
+    said = {"smallest": smallest, "share_of_errors": share_of_errors}
+    found = verdict.found_in_turns([verdict.log_ratios(r) for r in turns.values()], find or 0.0, **said)
+    if wander is not None:
+        found += verdict.found_by_looks(list(times.values()), wander, **said)
+    names = [*turns, *(times if wander is not None else ())]
+    return {name: _known(value) for name, value in zip(names, found, strict=True)}
 
 
 def _known(bound: float) -> float | None:

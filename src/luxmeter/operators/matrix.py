@@ -83,7 +83,7 @@ class BenchMatrix:
                 lines.append(
                     f"{diff.name_b}: not the same environment: {'; '.join(map(str, diff.differences))}"
                 )
-            lines += [f"{diff.name_b}: {note}" for note in diff.notes]
+            lines += [f"{diff.name_b}: {note}" for note in (*diff.weakness(), *diff.notes)]
         return lines
 
     def __str__(self) -> str:

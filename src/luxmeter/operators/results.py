@@ -1,12 +1,12 @@
 """What a benchmark gives: rows with raw times behind them, and the ways out (table, CSV, JSON, Parquet, pandas);
 two of its backends beside each other, case by case.
 
-JSON format `benchmark`, version 4: {"what", "version", "environment", "noise_floor", "complete", "whole", "together", "rows": [...]}, raw
-times included. Parquet holds the same: a column for each field of a row, the rest as JSON in the schema's metadata under
+JSON format `benchmark`, version 5: {"what", "version", "environment", "noise_floor", "complete", "whole", "together", "find", "rows": [...]},
+raw times included. Parquet holds the same: a column for each field of a row, the rest as JSON in the schema's metadata under
 `luxmeter.benchmark`. History: 1, the first; 2 adds what an operator is in the traced run (`traced_calls`, `traced_ns` of a row, `whole`,
 [nanoseconds, calls] of all of it) and the times of a second look (`again_s`); 3 adds what two benchmarks that were measured in turns have in
 common (`together`, a name that only they have, and `turns_s` of a row); 4 adds the lines that called the operator (`traced_at` of a
-row). All are read.
+row); 5 adds the change that rounds of turns looked for (`find`): rows of which it was excluded have fewer. All are read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from luxmeter.typed_fields import checked_fields
 if TYPE_CHECKING:
     import pandas as pd
 
-VERSION = 4
+VERSION = 5
 FORMATS = (".csv", ".json", ".parquet", ".png", ".svg")
 _WHAT = "luxmeter benchmark"
 _PARQUET_KEY = b"luxmeter.benchmark"
@@ -158,6 +158,7 @@ class BenchResult:
         None  # nanoseconds and calls of the traced run that its operators are a part of
     )
     together: str = ""  # the same of two that were measured in turns
+    find: float | None = None  # the change that their rounds looked for
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -206,7 +207,8 @@ class BenchResult:
 
     def _said(self) -> dict[str, Any]:
         return {"what": _WHAT, "version": VERSION, "environment": self.environment, "noise_floor": self.noise_floor,
-                "complete": self.complete, "whole": self.whole, "together": self.together, "rows": [asdict(row) for row in self.rows]}  # fmt: skip
+                "complete": self.complete, "whole": self.whole, "together": self.together, "find": self.find,
+                "rows": [asdict(row) for row in self.rows]}  # fmt: skip
 
     def to_parquet(self, path: str | Path) -> Path:
         """Write everything, raw times included, as Parquet; `load_benchmark` reads it."""
@@ -328,6 +330,7 @@ def load_benchmark(path: str | Path) -> BenchResult:
                 said["complete"],
                 None if whole is None else (int(whole[0]), int(whole[1])),
                 str(said.get("together") or ""),  # since version 3
+                said.get("find"),  # since version 5
             )
         )
     except UsageError:

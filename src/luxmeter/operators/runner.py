@@ -11,7 +11,7 @@ from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import check, jobs_of
 from luxmeter.operators.options import BenchSettings, make_options, other_side
 from luxmeter.operators.results import BenchResult, put_benchmark
-from luxmeter.operators.turns import Side, TurnsEngine
+from luxmeter.operators.turns import FIND, Side, TurnsEngine
 from luxmeter.supported import check_torch
 
 
@@ -36,16 +36,21 @@ def bench(ops: Operators | Case, **settings: Unpack[BenchSettings]) -> BenchResu
 
 
 def bench_against(
-    ops: Operators | Case, against: BenchSettings, **settings: Unpack[BenchSettings]
+    ops: Operators | Case, against: BenchSettings, *, find: float = FIND, **settings: Unpack[BenchSettings]
 ) -> tuple[BenchResult, BenchResult]:
     """Measure operators twice in turns, as `settings` say and with what `against` says instead: two benchmarks that know each other.
 
     `diff_benchmarks` compares them turn by turn, which finds changes that a noisy machine hides from two benchmarks taken one after the
-    other. The sides may differ in python, env, setup, dtypes, backends, device and threads.
+    other. The sides may differ in python, env, setup, dtypes, backends, device and threads. Rounds go on, until the budget is used, for
+    the rows that may still have changed by `find`; with 0 for all.
 
     >>> old, new = bench_against(ops, {"python": "new/bin/python"}, budget_s=300)  # doctest: +SKIP
     """
     check_torch()
+    if not 0 <= find < 1:
+        raise UsageError(
+            "bad-find", f"A change of {find!r} cannot be looked for.", "Give a share, such as 0.05."
+        )
     options_a = make_options(settings)
     ops = Operators([ops]) if isinstance(ops, Case) else ops
     with ExitStack() as stack:
@@ -55,7 +60,7 @@ def bench_against(
             pools = Pools(options, stack, preload="luxmeter.operators.work")
             sides.append(Side(options, pools, list(jobs_of(ops, options, None))))
         _check_alike(*sides)
-        found = TurnsEngine((sides[0], sides[1])).run(whole=ops.known_whole)
+        found = TurnsEngine((sides[0], sides[1]), find=find).run(whole=ops.known_whole)
     return put_benchmark(found[0]), put_benchmark(found[1])
 
 

@@ -4,6 +4,9 @@ One process a side holds a prepared case, and they are timed a millisecond at a 
 a pair of new processes, because what a process happens to be given (addresses, pages) makes one a little faster than its equal; the next
 round has another pair. So rounds are independent of each other, the turns within one are not. With one thread both sides run on the same
 processor, round by round another one: on two processors equal work differed by three times as much.
+
+Rounds go on where it is undecided: a case of which the rounds so far exclude that it changed by as much as is looked for (`find`) has no
+more, so the budget is spent on the others. None has fewer rounds for having been called.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from luxmeter import environment, stats
+from luxmeter import environment, stats, verdict
 from luxmeter.isolate import Outcome
 from luxmeter.operators.jobs import Job
 from luxmeter.operators.options import BenchOptions
@@ -26,9 +29,13 @@ from luxmeter.progress import track
 _TURN_S = 0.001
 _BLOCKS = 4  # of a turn, if calls are quick
 _BESIDE_TURN_S = 0.0003  # to ask for a turn, and the call that warms up for it
-_FEWEST_TURNS, _MOST_TURNS = 4, 40  # of a case in a round; more tell less than another round does
-_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 12
-_START_S, _CASE_S = 5.0, 0.14  # what a round takes, until one has been seen: to begin, and for each case
+_FEWEST_TURNS, _MOST_TURNS = 4, 12  # of a case in a round; more tell less than another round does
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 48
+ROUNDS_BEFORE = 5  # that a case is left out
+_LONG_TURN_S = 0.02  # of both sides: only of turns this long are there as few as two
+_RECENT = 200  # cases, from which is reckoned what the next one takes
+_START_S, _CASE_S = 4.0, 0.05  # what a round takes, until one has been seen: to begin, and for each case
+FIND = 0.05
 _WARMUP_S = 0.03
 _ALIKE = 1.5  # sides whose blocks have numbers of calls within this factor have the same number
 _WORK = "luxmeter.operators.work"
@@ -99,8 +106,11 @@ class Side:
 class TurnsEngine:
     """Measures two sides in turns within the first's budget."""
 
-    def __init__(self, sides: tuple[Side, Side], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._sides, self._clock = sides, clock
+    def __init__(
+        self, sides: tuple[Side, Side], *, find: float = FIND, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`find` is the change that is looked for; with 0 no case is left out."""
+        self._sides, self._clock, self._find = sides, clock, find
         self._budget_s = sides[0].options.budget_s
         self._deadline = clock() + self._budget_s
         self._todo = [i for i, jobs in enumerate(zip(sides[0].jobs, sides[1].jobs, strict=True))
@@ -109,6 +119,10 @@ class TurnsEngine:
         self._rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, wanted))
         self._start_s = _START_S
         self._besides: list[float] = []  # seconds of a case beside its turns
+        self._stretch: list[float] = []  # by how much turns took longer than their work
+        self._round_s: list[float] = []  # what a case took of the last round
+        self._number = -1
+        self._left_in_round = 0
 
     def run(self, *, whole: tuple[int, int] | None = None) -> tuple[BenchResult, BenchResult]:
         """A row for each job on each side; after Ctrl-C, for those that were done."""
@@ -118,19 +132,12 @@ class TurnsEngine:
         for side in self._sides:
             for i in done:
                 side.cases[i].found = side.jobs[i].beforehand or {"status": "unsupported", "reason": "not on the other side"}  # fmt: skip
-        plan = list(self._plan())
-        progress = track(plan, "benchmarking in turns", quiet=self._sides[0].options.quiet)
+        progress = track(self._plan(), "benchmarking in turns", quiet=self._sides[0].options.quiet)
         try:
-            current = -1
-            for place, (number, i) in enumerate(progress):
-                if number != current:
-                    if number >= _FEWEST_ROUNDS and self._clock() > self._deadline:
-                        break
-                    current = number
-                    self._begin_round(number)
+            for number, i in progress:
                 job = self._sides[0].jobs[i]
-                progress.note(f"round {number + 1} of {self._rounds}: {job.base['op']}")
-                self._measure(i, number, left=len(plan) - place)
+                progress.note(self._standing(job.base["op"]))
+                self._measure(i, number)
                 done.add(i)
             known = [side.pools.versions() for side in self._sides]
         except KeyboardInterrupt:  # the second one: the case at hand is given up, what is done is not
@@ -141,17 +148,52 @@ class TurnsEngine:
             rows = [side.cases[i].row(side.options.target_ci) for i in sorted(done)]
             complete = len(rows) == len(side.jobs)
             results.append(
-                BenchResult(tuple(with_speedup(rows)), {**machine, **told}, None, complete, whole, together)
+                BenchResult(
+                    tuple(with_speedup(rows)),
+                    {**machine, **told},
+                    None,
+                    complete,
+                    whole,
+                    together,
+                    self._find,
+                )
             )
         return results[0], results[1]
 
     def _plan(self) -> Iterator[tuple[int, int]]:
-        """(round, case): all cases in their order, then in others, so that one's neighbours in memory change."""
+        """(round, case) as long as there is time: the cases in their order, then in others, so that one's neighbours in memory change."""
         rng = np.random.default_rng(self._sides[0].options.seed)
-        for number in range(self._rounds):
+        for number in range(_MOST_ROUNDS):
+            self._todo = self._undecided(number)
+            if not self._todo or (number >= _FEWEST_ROUNDS and not self._fits()):
+                return
+            begin = self._clock()
+            self._begin_round(number)
             order = np.array(self._todo, dtype=int)
-            for i in order if number == 0 else rng.permutation(order):
+            for place, i in enumerate(order if number == 0 else rng.permutation(order)):
+                self._left_in_round = len(order) - place
                 yield number, int(i)
+            self._round_s = [(self._clock() - begin - self._start_s) / len(order)]
+
+    def _undecided(self, number: int) -> list[int]:
+        """Of the cases that had all rounds so far, those that may have changed by what is looked for."""
+        a, b = self._sides
+        able = [i for i in self._todo if len(a.cases[i].turns_s) == len(b.cases[i].turns_s) == number]
+        if number < ROUNDS_BEFORE or not able or not self._find:
+            return able
+        ratios = [
+            verdict.log_ratios(list(zip(a.cases[i].turns_s, b.cases[i].turns_s, strict=True))) for i in able
+        ]
+        return [i for i, is_open in zip(able, verdict.still_open(ratios, self._find), strict=True) if is_open]
+
+    def _fits(self) -> bool:
+        """Most of another round would be within the budget."""
+        wanted_s = self._start_s + sum(self._round_s) * len(self._todo)
+        return self._clock() + wanted_s / 2 < self._deadline
+
+    def _standing(self, op: str) -> str:
+        left_s = max(0.0, self._deadline - self._clock())
+        return f"round {self._number + 1}, {len(self._todo)} of {len(self._sides[0].jobs)} rows undecided, {left_s:.0f} s left: {op}"
 
     def _in_order(self, number: int) -> tuple[Side, Side]:
         """Who comes first changes from round to round."""
@@ -160,17 +202,16 @@ class TurnsEngine:
 
     def _begin_round(self, number: int) -> None:
         begin = self._clock()
+        self._number = number
         for side in self._in_order(number):
             side.pools.renew()
             for backend in {side.jobs[i].args["backend"]: None for i in self._todo}:
                 side.pools.of(backend).start()
         self._start_s = self._clock() - begin
 
-    def _measure(self, i: int, number: int, *, left: int) -> None:
+    def _measure(self, i: int, number: int) -> None:
         """One case on both sides in turns; on one alone if the other fails at once, so that its row has times."""
         sides = self._in_order(number)
-        if number and any(side.cases[i].failed for side in sides):
-            return
         begin = self._clock()
         held = {id(side): self._ask(side, i, "hold_one", self._holding(side, i, number)) for side in sides}
         for side in sides:
@@ -181,7 +222,7 @@ class TurnsEngine:
         able = [side for side in sides if not side.cases[i].failed]
         beside_s = self._clock() - begin
         if able and (number == 0 or len(able) == 2):
-            self._take_turns(i, able, [held[id(side)] for side in able], self._share(left))
+            self._take_turns(i, able, [held[id(side)] for side in able], self._share())
         self._besides.append(beside_s)
 
     def _holding(self, side: Side, i: int, number: int) -> dict[str, Any]:
@@ -196,8 +237,9 @@ class TurnsEngine:
 
     def _take_turns(self, i: int, sides: list[Side], held: list[dict[str, Any]], share_s: float) -> None:
         asked, both_s = _blocks(held)
-        count = max(_FEWEST_TURNS, min(_MOST_TURNS, int(share_s / both_s))) // 2 * 2
-        if both_s > share_s:
+        begin, stretch = self._clock(), float(np.median(self._stretch[-_RECENT:] or [1.0]))
+        count = max(_FEWEST_TURNS, min(_MOST_TURNS, int(share_s / (both_s * stretch)))) // 2 * 2
+        if both_s > max(share_s, _LONG_TURN_S):
             count = 2
         times: list[list[list[float]]] = [[] for _ in sides]
         for turn in range(count):
@@ -207,6 +249,7 @@ class TurnsEngine:
                     sides[k].cases[i].found = found
                     return
                 times[k].append(found["times_s"])
+        self._stretch.append(max(1.0, (self._clock() - begin) / (both_s * count)))
         for side, taken in zip(sides, times, strict=True):
             side.cases[i].times_s += [t for blocks in taken for t in blocks]
             # Whatever else runs only ever makes a block longer: the lower quartile is disturbed least.
@@ -219,10 +262,11 @@ class TurnsEngine:
             return {"status": outcome.status, "reason": outcome.reason.strip().partition("\n")[0]}
         return {"times_s": outcome.value} if isinstance(outcome.value, list) else dict(outcome.value)
 
-    def _share(self, left: int) -> float:
+    def _share(self) -> float:
         """Seconds of turns for a case: what is left of the budget, less what preparing and starting will take, over what is to be done."""
-        rounds = (left - 1) // max(1, len(self._todo))
-        beside = left * (float(np.median(self._besides)) if self._besides else 0.05)
+        rounds = max(0, self._rounds - 1 - self._number)
+        left = self._left_in_round + rounds * len(self._todo)
+        beside = left * float(np.median(self._besides[-_RECENT:] or [_CASE_S]))
         return (self._deadline - self._clock() - beside - rounds * self._start_s) / left
 
 

@@ -11,14 +11,18 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from luxmeter import stats
 from luxmeter.operators.results import Row
 from luxmeter.render import counted
 from luxmeter.stats import Floats
 from luxmeter.verdict import Wander, log_ratios
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _RESAMPLES = 4000
 _STRETCHES = 12  # of neighbouring times, which resemble each other: these are drawn, not single times
@@ -196,20 +200,29 @@ def _moved(
 
 
 def _moved_in_turns(members: Sequence[tuple[Row, Row]], shares: Floats) -> tuple[Floats, float, float]:
-    """The same of rows measured in turns: each round is a look at all of them, so rounds tell how far it may be off."""
+    """The same of rows measured in turns: each round is a look at all rows that have it, so rounds tell how far the change may be off."""
     from scipy.special import stdtrit
 
-    count = rounds_of(members)
-    ratios = np.zeros((len(members), count))
+    means, parts, counts = np.zeros(len(members)), np.zeros(rounds_of(members)), np.zeros(len(members), int)
     for place, (a, b) in enumerate(members):
-        found = log_ratios(turns_of(a, b))
-        ratios[place] = found.mean() if len(found) else 0.0  # a round that was not ended moves nothing
-        ratios[place, : len(found)] = found
-    means = ratios.mean(axis=1)
-    changes = shares @ np.expm1(ratios)
-    half = float(stdtrit(count - 1, 0.975)) * float(changes.std(ddof=1)) / math.sqrt(count)
+        logs = log_ratios(turns_of(a, b))
+        counts[place] = n = len(logs)
+        if n > 1:
+            means[place], moves = stats.steady_parts(logs)
+            parts[:n] += shares[place] * np.exp(means[place]) * moves * math.sqrt(n / (n - 1))
+    # Rounds of which fewer rows are left move the whole less (Satterthwaite).
+    squares = np.concatenate([np.full(len(g), float(np.mean(g**2))) for g in _alike(parts, counts)])
+    total = float(squares.sum())
+    freedom = max(1.0, total**2 / float((squares**2).sum()) - 1) if total else 1.0
+    half = float(stdtrit(freedom, 0.975)) * math.sqrt(total)
     change = float(shares @ np.expm1(means))
     return means, change - half, change + half
+
+
+def _alike(parts: Floats, counts: NDArray[np.int_]) -> list[Floats]:
+    """The rounds' parts, those together that the same rows had."""
+    ends = sorted({int(n) for n in counts if 0 < n < len(parts)})
+    return [found for found in np.split(parts, ends) if len(found)]
 
 
 def log_medians(times: Sequence[float], rng: np.random.Generator, resamples: int = _RESAMPLES) -> Floats:

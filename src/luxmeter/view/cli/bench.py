@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from luxmeter.operators import BenchResult, Operators
     from luxmeter.store import Run
 
+_SMALLEST = 0.02  # change that counts, where none was looked for
 _SPECS = (".yaml", ".yml", ".toml")
 _EXAMPLE = (
     "Example: luxmeter bench ops.jsonl --top 20 --dtypes fp32,bf16 --backends eager,compile --scale batch=1,8,64 "
@@ -57,6 +58,13 @@ def register(app: typer.Typer) -> None:
             help="Measure in turns with another side, and compare: its interpreter, or what differs there: threads=2, dtypes=bf16, "
             "env=NAME=VALUE. Repeat. Then -o A -o B keeps both.",
         ),
+        find: float | None = typer.Option(
+            None,
+            "--find",
+            metavar="SHARE",
+            help="With --against: rounds go on, within the budget, for rows that may still have changed by so much; 0 for all. "
+            "[default: 0.05]",
+        ),
         into: str = run_option("--into", help="Put the result into this run: RUN/bench."),
         plot: str = typer.Option("", "--plot", help="Which picture: scaling or speedup."),
         as_json: bool = typer.Option(False, "--json", help="For machines."),
@@ -68,7 +76,13 @@ def register(app: typer.Typer) -> None:
         run = run_for(into)
         if any(Path(s).suffix.lower() in _SPECS for s in sources):
             other = [name for name in given if name not in _OF_MODELS]
-            chosen_by = {"name": name, "module": module, "top": top, "against": against}
+            chosen_by = {
+                "name": name,
+                "module": module,
+                "top": top,
+                "against": against,
+                "find": find is not None,
+            }
             other += [name for name, value in chosen_by.items() if value]
             result = _mini([*sources, *(f"--{name.replace('_', '-')}" for name in other)], given)
         else:
@@ -77,9 +91,13 @@ def register(app: typer.Typer) -> None:
 
             if against:
                 _check_sides(out, plot)
+            elif find is not None:
+                raise UsageError(
+                    "find-alone", "--find is for two sides, and there is one.", "Name the other: --against."
+                )
             ops = chosen(sources, top=top, name=name, module=module)
             if against:
-                _in_turns(ops, against, given, out, run, as_json=as_json)
+                _in_turns(ops, against, given, out, run, find=find, as_json=as_json)
                 return
             result = bench_operators(ops, **given)
         _finish(result, out, run, plot=plot, as_json=as_json, resume=given.get("resume"))
@@ -126,12 +144,14 @@ def _in_turns(
     out: list[Path],
     run: Run | None,
     *,
+    find: float | None,
     as_json: bool,
 ) -> None:
     """Both sides measured in turns, kept and compared."""
     from luxmeter.operators import bench_against, diff_benchmarks, names_of, put_benchmark, read_against
     from luxmeter.view.named import into_run
 
+    given |= {} if find is None else {"find": find}
     sides = bench_against(ops, read_against(words), **given)
     with into_run(run):
         for side in sides:
@@ -139,7 +159,8 @@ def _in_turns(
     for path, side in zip(out, sides, strict=False):
         side.to_file(path)
         sys.stderr.write(f"wrote {path}\n")
-    found = diff_benchmarks(*sides, names=names_of(out) if out else ("A", "B"))
+    smallest = sides[0].find or _SMALLEST
+    found = diff_benchmarks(*sides, names=names_of(out) if out else ("A", "B"), smallest=smallest)
     if as_json:
         print_json(found.to_json())
     else:

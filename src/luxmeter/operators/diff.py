@@ -37,7 +37,7 @@ class BenchChange:
     (within the noise), neither (measured in neither). `relative` is B's time above A's, as a share of A's; `effect` how far the two
     sets of times are apart (Cliff's delta: 0 mixed, 1 every time of B above every one of A, -1 below); `share` the operator's part of
     the traced run, `moves` how much of that run the change is; `finds` the change that would be called 95 times of 100, were this row
-    the only one to change (None: not known).
+    the only one to change (None: of no size, or not known).
     """
 
     op: str
@@ -109,8 +109,8 @@ class BenchDiff:
     @property
     def finds(self) -> tuple[float, float] | None:
         """The change that would be found 95 times of 100 in half of the rows, and in nine of ten; None if that is not known."""
-        known = [c.finds for c in self.changes if c.low is not None or c.finds is not None]
-        if not known:
+        known = [c.finds for c in self.changes if c.effect is not None]
+        if not known or not (self.rounds or self.wander.looks):
             return None
         x = sorted(math.inf if found is None else found for found in known)
         return x[math.ceil(0.5 * len(x)) - 1], x[math.ceil(0.9 * len(x)) - 1]
@@ -185,7 +185,7 @@ class BenchDiff:
         if self.finds is None:
             return
         half, most = self.finds
-        rows = sum(c.finds is not None or c.low is not None for c in self.changes)
+        rows = sum(c.effect is not None for c in self.changes)
         said = "a change of one row would be found, 95 times of 100,"
         if half >= _HUGE:
             yield f"{said} in less than half of the rows, however large it is"

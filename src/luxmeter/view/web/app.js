@@ -56,17 +56,15 @@ function keepFresh() {
   timer = setTimeout(async () => {
     const at = location.href;
     try {
-      const text = await (await fetch(at, { headers: { accept: "text/html" } })).text();
+      const answer = await fetch(at, { headers: { accept: "text/html" } }), text = await answer.text();
       if (location.href !== at || !box.isConnected) return; // another page by now
-      say("");
+      const found = new DOMParser().parseFromString(text, "text/html").getElementById("main");
       const busy = main().contains(document.activeElement) || !(getSelection()?.isCollapsed ?? true);
-      if (text !== seen && !busy) {
+      say(answer.ok ? "" : found?.querySelector("[role=alert]")?.textContent ?? "The server could not answer.");
+      if (answer.ok && found !== null && text !== seen && !busy) {
         seen = text;
-        const found = new DOMParser().parseFromString(text, "text/html").getElementById("main");
-        if (found !== null) {
-          main().replaceWith(found);
-          enhance(found);
-        }
+        main().replaceWith(found);
+        enhance(found);
       }
     } catch {
       say("The server does not answer: this page shows what it knew. It goes on when the server is back.");

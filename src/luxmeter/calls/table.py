@@ -288,7 +288,14 @@ def _chunks_less(
     """
     is_module, sites = _is_module(recording), _sites(recording, by)
     # of each event: how many lie below it, how many directly, and the time of the modules in a module
-    counted = {"row": 0, "below": 0, "called": 0, "modules_ns": 0, "within": False, "within_on_device": False}
+    counted: dict[str, Any] = {
+        "row": 0,
+        "below": 0,
+        "called": 0,
+        "modules_ns": 0,
+        "within": False,
+        "within_on_device": False,
+    }
     for row, events, parent, fresh in with_callers(recording, **counted):
         first = {name: column[:fresh] for name, column in events.items()}
         first["row"][:] = row + np.arange(fresh)

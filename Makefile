@@ -41,7 +41,7 @@ dist: setup
 # An environment of its own: MindSpore needs an older numpy. Where no index has it for this Python it is not made.
 mindspore:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv was found; install one, or say make PYTHON=/path/to/python"; exit 2; }
-	@$(PYTHON) tools/make_env.py .venv-mindspore --constraints constraints-mindspore.txt --extras torch,mindspore --packages pytest pytest-xdist apitimewrapper expecttest --needs mindspore
+	@$(PYTHON) tools/make_env.py .venv-mindspore --constraints constraints-mindspore.txt --extras torch,mindspore --packages pytest pytest-xdist coverage apitimewrapper expecttest --needs mindspore
 
 test-mindspore: mindspore
 	@if [ -f .venv-mindspore/.made-from ]; then .venv-mindspore/bin/python -m pytest -q -n 2 -m mindspore tests/mindspore; \

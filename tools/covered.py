@@ -3,9 +3,11 @@
     python tools/covered.py                             # store, calls, checkpoint and reproduce
     python tools/covered.py store                       # one of them
     python tools/covered.py --room calls tests/calls/test_steps.py   # one, by other tests than its own
+    .venv-mindspore/bin/python tools/covered.py mindspore   # the target that needs an environment of its own (make mindspore)
     python tools/covered.py core                        # the C core, by gcov: lines and branches that no test of the core takes
 
-Ends with 1 if a test failed. Soaks and the tests that need another environment (peers, launch, MindSpore) are left out, and no other.
+Ends with 1 if a test failed. Soaks and the tests that need another environment (peers, launch) are left out, and no other. A file counts
+in the innermost room that holds it: the MindSpore target is none of `calls`, whose tests cannot reach it.
 Both cores are measured in one run: tests of the recorder run on each of them, which
 tests/house/test_cores.py holds. The C file itself is none of coverage.py's: `core` builds it with --coverage into build/coverage and
 runs the tests of the core on that build (tools/sanitize.py puts it in the place of the installed one). What a forked child takes that
@@ -52,6 +54,7 @@ ROOMS = {
     "calls": Room("calls", (
         "tests/calls", "tests/classic", "tests/view/test_notebook.py", "tests/view/test_saved_trace.py", "tests/view/test_trace_command.py",
     )),
+    "mindspore": Room("calls/targets/mindspore", ("tests/mindspore",)),
     "checkpoint": Room("experiment/checkpoint", (
         "tests/experiment/test_saver.py", "tests/experiment/test_saver_background.py", "tests/experiment/test_saver_format.py",
         "tests/experiment/test_document_saver.py", "tests/experiment/test_folder_state.py", "tests/experiment/test_bombs.py",
@@ -105,7 +108,7 @@ def main() -> int:
         parser.error(
             f"{unknown[0]!r} is none of {', '.join(ROOMS)}, and core is measured alone; to choose tests, say the room: --room store"
         )
-    names = [given.room] if given.room else given.what or list(ROOMS)
+    names = [given.room] if given.room else given.what or [name for name in ROOMS if name != "mindspore"]
     tests = (
         given.what if given.room and given.what else [test for name in names for test in ROOMS[name].tests]
     )
@@ -192,8 +195,7 @@ def _tell_core(lines: list[dict[str, Any]]) -> None:
 def tell(names: list[str], files: dict[str, Any]) -> None:
     """The figure of each room; below, what no test takes."""
     of_room: dict[str, dict[str, Any]] = {
-        name: {path: said for path, said in files.items() if f"/luxmeter/{ROOMS[name].folder}/" in f"/{path}"}
-        for name in names
+        name: {path: said for path, said in files.items() if _room_of(path) == name} for name in names
     }
     print(f"\n{'room':12} {'lines':>14} {'branches':>14} {'reached':>8}")
     for name, found in of_room.items():
@@ -202,6 +204,12 @@ def tell(names: list[str], files: dict[str, Any]) -> None:
         {path: said for found in of_room.values() for path, said in found.items()}.items()
     ):
         _tell_file(path, said)
+
+
+def _room_of(path: str) -> str:
+    """The innermost room that a file lies in; empty for none."""
+    holding = [name for name, room in ROOMS.items() if f"/luxmeter/{room.folder}/" in f"/{path}"]
+    return max(holding, key=lambda name: len(ROOMS[name].folder), default="")
 
 
 def _figures(summaries: list[dict[str, Any]]) -> str:

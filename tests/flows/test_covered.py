@@ -51,6 +51,17 @@ def test_subprocesses_and_forked_children_are_measured(tool: ModuleType, tmp_pat
     assert reached["csv_text.py"] > 5 and reached["stats.py"] > 5 and reached["typed_fields.py"] == 0
 
 
+def test_a_file_counts_in_the_innermost_room(tool: ModuleType) -> None:
+    for path, room in (
+        ("src/luxmeter/calls/reader.py", "calls"),
+        ("src/luxmeter/calls/targets/torch/names.py", "calls"),
+        ("src/luxmeter/calls/targets/mindspore/names.py", "mindspore"),
+        ("src/luxmeter/experiment/checkpoint/saver.py", "checkpoint"),
+        ("src/luxmeter/errors.py", ""),
+    ):
+        assert tool._room_of(path) == room, path
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("gcov")), reason="needs gcc and gcov")
 def test_the_core_in_c_is_measured_line_by_line(tool: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:

@@ -162,8 +162,9 @@ class FailedStep:
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
-        self.record: dict[str, Any] = read_json(self.folder / RECORD, {})
-        if not isinstance(self.record, dict) or self.record.get("format") != FORMAT:
+        said: Any = read_json(self.folder / RECORD, {})
+        self.record: dict[str, Any] = said if isinstance(said, dict) else {}
+        if self.record.get("format") != FORMAT:
             raise CheckpointError(
                 "failed-step-unknown",
                 f"{self.folder} holds no step of a training that failed.",

@@ -451,7 +451,8 @@ def _logs_text(folder: Path) -> Any:
 
 def _asked_text(folder: Path) -> Any:
     """What a training sees: every file is a request or an error of ours."""
-    box, said = Mailbox(folder), []
+    box = Mailbox(folder)
+    said: list[Any] = []
     with contextlib.suppress(LuxmeterError):
         said.append(read_listening(folder))
     for found in box.take():

@@ -11,6 +11,8 @@ import pytest
 from luxmeter.calls import device_time
 from luxmeter.calls.device_time import COLUMNS, DeviceRows, DeviceTimes
 
+ONE_CORE = "made-up rows of a device; no recorder"
+
 CALLS, IN_A_PART = 60, 10
 
 

@@ -11,8 +11,7 @@ import pytest
 from luxmeter.calls import device_time
 from luxmeter.calls.device_time import COLUMNS, DeviceRows, DeviceTimes
 
-ONE_CORE = "made-up rows of a device; no recorder"
-
+ONE_CORE = "rows that are made up; no core records them"
 CALLS, IN_A_PART = 60, 10
 
 

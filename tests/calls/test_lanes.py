@@ -14,8 +14,7 @@ from luxmeter.calls.lanes import Lane, Lanes
 from luxmeter.calls.reader import Recording
 from luxmeter.calls.records import EVENT_DTYPE, OWN, CallableNames, ProcessRecord
 
-ONE_CORE = "made-up events"
-
+ONE_CORE = "events that are made up; no core records them"
 LANES = ["MainThread (process 10)", "worker (process 10)", "MainThread (process 11)"]
 
 

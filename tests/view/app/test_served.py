@@ -287,10 +287,12 @@ def test_a_running_training_is_seen_live_to_its_end(lab: Path, server: tuple[str
             tab.wait_for_function(
                 "(old) => document.querySelector('path.curve').getAttribute('d') !== old", arg=before
             )
-            with opened(address) as start:  # what goes on is brought up to date there, too
-                stands = "() => document.querySelector('[aria-label=Running]').innerText"
-                told = start.evaluate(stands)
-                start.wait_for_function(f"(old) => ({stands})() !== old", arg=told, timeout=30_000)
+            start = tab.context.new_page()  # what goes on is brought up to date there, too
+            start.goto(address)
+            stands = "() => document.querySelector('[aria-label=Running]').innerText"
+            told = start.evaluate(stands)
+            start.wait_for_function(f"(old) => ({stands})() !== old", arg=told, timeout=30_000)
+            start.close()
             Path("stop").touch()
             process.wait(60)
             tab.wait_for_function("() => document.getElementById('state').textContent === 'finished'")

@@ -188,7 +188,16 @@ def test_the_tree():
 def test_parents_are_those_that_contain():
     events = recording(*NEST).events
     assert parents(events).tolist() == [3, 3, 3, 5, 5, -1, -1, -1]
-    assert descendants(events, parents(events), events["flags"] & OWN == 0).tolist() == [0, 0, 0, 2, 0, 4, 0, 0]  # of the program
+    assert descendants(events, parents(events), events["flags"] & OWN == 0).tolist() == [
+        0,
+        0,
+        0,
+        2,
+        0,
+        4,
+        0,
+        0,
+    ]  # of the program
     # The parent was lost: the next event one level up began later and is not taken for it.
     lost = recording(event(1, 0, 5, depth=1), event(2, 10, 5, depth=0)).events
     assert parents(lost).tolist() == [-1, -1]

@@ -206,7 +206,7 @@ def test_two_results_are_compared(checked: CheckResult) -> None:
     ]
     assert [c.kind for c in found.changes] == ["newly failing", "newly passing", "newly missing"]
     assert any(line.startswith("torch: 2.") and line.endswith("and 9.9") for line in found.differences)
-    assert "1 newly failing, 1 newly passing, 1 newly missing; 14 as before" in str(found)
+    assert "1 newly failing, 1 newly passing, 1 newly missing; 16 as before" in str(found)
     with pytest.raises(UsageError, match="no case in common"):
         diff_checks(checked, replace(checked, rows=()))
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from luxmeter.errors import LuxmeterError, LuxmeterWarning, StoreError, UsageError
+from luxmeter.errors import LuxmeterWarning, StoreError, UsageError
 from luxmeter.process import Process
 from luxmeter.store import (
     Lab,
@@ -264,8 +264,8 @@ def test_the_run_of_a_job_is_that_of_this_job(lab: Lab) -> None:
     assert with_note(of_run=before) is None, "... and it has ended"
     note.write_text("{broken")
     assert run_of_job(lab.folder, "job", "a") is None
-    with pytest.raises(LuxmeterError):
-        tell_ranks(lab.folder, "job", "a", run.id)
+    tell_ranks(lab.folder, "job", "a", run.id)  # what is none of ours is written anew
+    assert [one["run"] for one in json.loads(note.read_text())["runs"]] == [run.id]
 
 
 def test_a_rank_whose_run_was_removed_says_so(lab: Lab) -> None:

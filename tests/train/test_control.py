@@ -573,7 +573,7 @@ def test_who_asks_is_told_why_nobody_answers(monkeypatch: pytest.MonkeyPatch) ->
     assert "has not answered 'pause' in 0.01 s" in refused("control-unanswered", run, "pause", wait_s=0.01)
     (waiting,) = (run.folder / "control" / "requests").iterdir()  # it stays
     assert json.loads(waiting.read_text())["to"] == "x"
-    assert "obeyed at the end" in control_run(run, "stop", wait_s=0).text
+    assert "it obeys at the end of the current step" in control_run(run, "stop", wait_s=0).text
     monkeypatch.setattr(requests, "sleep", lambda _: (run.folder / "control" / "listening.json").unlink())
     monkeypatch.setattr(requests, "_ALIVE_S", 0)
     refused("control-not-training", run, "pause")

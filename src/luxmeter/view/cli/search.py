@@ -43,8 +43,8 @@ def register(app: typer.Typer) -> None:
         se: bool = typer.Option(False, "--se", help="Build all residual blocks with squeeze and excitation."),
         score: str = typer.Option("zen", help="zen, naswot, synflow or grad_norm."),
         seed: int = typer.Option(0, help="All randomness comes from it."),
-        resume: str = typer.Option(
-            "", help="Go on with a search: a run, RUN/search, or the file of its state."
+        resume: str = run_option(
+            "--resume", help="Go on with a search: a run, RUN/search, or the file of its state."
         ),
         into: str = run_option("--into", help="Put it into this run: RUN/search, no run of its own."),
         top: int = typer.Option(5, help="Candidates shown."),

@@ -88,6 +88,7 @@ def test_a_training_becomes_a_run(tmp_path: Path, lab: Lab, monkeypatch: pytest.
 def test_an_exception_is_the_runs_end_and_is_not_swallowed(tmp_path: Path, lab: Lab) -> None:
     from luxmeter.experiment.integrations.lightning import LuxmeterCallback
 
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
     with pytest.raises(RuntimeError, match="step went wrong"):
         trainer(tmp_path, callbacks=[LuxmeterCallback(lab=lab, quiet=True)], logger=False).fit(
             Line(fail_at=2), data()
@@ -98,7 +99,7 @@ def test_an_exception_is_the_runs_end_and_is_not_swallowed(tmp_path: Path, lab: 
     # Lightning put back the handlers it had found, after the run had ended: ours. The next experiment takes them along.
     with lux.Experiment("next", lab=lab, quiet=True):
         pass
-    assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)) == before
 
 
 def test_inside_an_experiment_fit_and_test_are_one_run(tmp_path: Path, lab: Lab) -> None:

@@ -34,6 +34,8 @@ PATCHES = {
 TEMPORARY = {
     "pymp-*": "multiprocessing's sockets, removed at the end of the process that made them",
     "torchinductor_*": "what Inductor compiled, kept for the next time",
+    "*wandb-media": "W&B's, of each run",
+    "*wandb-artifacts": "W&B's, of each run",
     ".ses": "ONNX Runtime's, of each session",
     "pytest-of-*": "of a pytest that a test starts: its last folders stay to be looked at",
 }

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 import luxmeter as lux
 from luxmeter.calls.checked import check_end, check_line
+from luxmeter.calls.diff import diff_traces
+from luxmeter.calls.records import EVENT_DTYPE
+from luxmeter.calls.result import TraceResult
 from luxmeter.errors import LuxmeterError, LuxmeterWarning
+from luxmeter.store import write_sealed
 
 ONE_CORE = "what files say is read; nothing hangs on how it was recorded"
 
@@ -87,3 +94,34 @@ def test_what_is_no_trace(tmp_path: Path, kept: Path) -> None:
     file.write_bytes(b"PAR1" + bytes(50) + b"PAR1")
     with pytest.raises(LuxmeterError):
         str(lux.load_trace(kept).table())
+
+
+@pytest.mark.parametrize("missing", ["start_ns", "child_ns", "depth", "callable"])
+def test_events_in_columns_of_which_one_is_not_there(kept: Path, missing: str) -> None:
+    [file] = kept.glob("rank*/events/*.parquet")
+    columns = {name: np.zeros(3, EVENT_DTYPE[name]) for name in EVENT_DTYPE.names or () if name != missing}
+    write_sealed(file, pa.table(columns), {})
+    with pytest.raises(LuxmeterError, match=f"events without {missing}"):
+        lux.load_trace(kept).table()
+    columns[missing] = np.zeros(3, EVENT_DTYPE[missing])
+    write_sealed(file, pa.table({name: of for name, of in columns.items() if name != "site"}), {})  # format 1
+    assert sum(row.n for row in lux.load_trace(kept).table().rows) == 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [7, [1], {}, {"format": "3"}, {"format": {}}, {"format": 3, "options": []}]
+    + [{"format": 3, "options": {name: value}} for name, value in
+       {"sync": "yes", "sample": "2", "max_signatures": 0, "only": {"a": 1}, "skip": [1, "a"], "budget": "x", "framework": 7}.items()],
+)  # fmt: skip
+def test_an_identity_that_no_trace_has_is_refused_by_everything_that_asks_for_it(
+    kept: Path, said: Any
+) -> None:
+    (kept / "trace.json").write_text(json.dumps(said))
+    asked: list[Callable[[TraceResult], object]] = [
+        lambda t: t.table(), lambda t: t.recorded_with, lambda t: t.steps(), lambda t: diff_traces(t, t)
+    ]  # fmt: skip
+    for ask in asked:
+        with pytest.raises(LuxmeterError) as caught:
+            ask(lux.load_trace(kept))
+        assert caught.value.slug == "trace-damaged"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ class Made:
     """A trace of made-up self times: name -> nanoseconds of each call."""
 
     folder = Path("made")
+    recorded_with: ClassVar[dict[str, Any]] = {}
+    environment: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, times: dict[str, np.ndarray]) -> None:
         names = list(times)

@@ -80,6 +80,22 @@ _END: dict[str, Test] = {
 }  # fmt: skip
 
 
+_FLAG_NAMES = ("inside", "sync", "device", "signatures", "strides", "facts", "lines", "totals", "lossless")
+_OPTIONS: dict[str, Test] = {
+    **dict.fromkeys(_FLAG_NAMES, lambda v: isinstance(v, bool)),
+    **dict.fromkeys(("only", "skip", "also", "lines_in"), lambda v: _text(v) or (isinstance(v, list | tuple) and all(map(_text, v)))),
+    **dict.fromkeys(("sample", "max_signatures", "max_pending"), lambda v: _whole(v) and v > 0),
+    "budget": lambda v: v is None or _number(v), "framework": lambda v: v is None or _text(v), "core": lambda v: v is None or _text(v),
+}  # fmt: skip
+
+
+def check_identity(identity: Mapping[str, Any]) -> None:
+    """ValueError if trace.json, of a format that is known, says of its options what no trace says."""
+    _check(identity, {"options": lambda v: isinstance(v, dict)} if "options" in identity else {})
+    options = identity.get("options", {})
+    _check(options, {name: test for name, test in _OPTIONS.items() if name in options})
+
+
 def check_line(told: Any) -> None:
     """ValueError if a line of words.jsonl is none of ours."""
     if not isinstance(told, dict):

@@ -30,7 +30,6 @@ from luxmeter.calls.table import (
 from luxmeter.calls.tree import with_callers
 from luxmeter.environment import Difference
 from luxmeter.errors import TraceError, UsageError, suggestion
-from luxmeter.files import read_json
 from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table
 from luxmeter.verdict import Comparison, Regression, compare_many
 
@@ -219,7 +218,7 @@ def diff_traces(a: TraceResult, b: TraceResult, *, by: str = "api", smallest: fl
     ]
     changes.sort(key=lambda c: (-abs(c.weight), c.name))
     options = changed_options(a, b)
-    differences = tuple(environment.differences(_environment(a), _environment(b)))
+    differences = tuple(environment.differences(a.environment, b.environment))
     return TraceDiff(options, tuple(changes), totals[0], totals[1], common, threshold, longer, differences)
 
 
@@ -238,18 +237,8 @@ def _few(names: Mapping[str, Any]) -> str:
     return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
 
 
-def _environment(trace: TraceResult) -> dict[str, Any]:
-    kept = (read_json(trace.folder / "trace.json") or {}).get("environment")
-    try:
-        return environment.checked(kept)
-    except ValueError:
-        return {}
-
-
 def _options(trace: TraceResult) -> dict[str, Any]:
-    kept = (read_json(trace.folder / "trace.json") or {}).get("options")
-    given = kept if isinstance(kept, dict) else {}
-    found = {name: given.get(name, getattr(TraceOptions(), name)) for name in _TOUCHES}
+    found = {name: trace.recorded_with.get(name, getattr(TraceOptions(), name)) for name in _TOUCHES}
     return {name: sorted(v) if isinstance(v, list | tuple) else v for name, v in found.items()}
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from luxmeter.calls import packed
-from luxmeter.calls.checked import check_end
+from luxmeter.calls.checked import check_end, check_identity
 from luxmeter.calls.chunks import AT_ONCE, OWN_WORK, Columns, Events, OwnWork, Part, chunks_of
 from luxmeter.calls.describe import OWN_NAME, read_lines
 from luxmeter.calls.device_time import COLUMNS as DEVICE_COLUMNS
@@ -205,7 +205,7 @@ def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = 
     merger = _Merger()
     for folder in folders:
         with _reading(folder):
-            _check(folder)
+            identity_of(folder)
             for process in sorted(folder.glob("rank*-*"), key=_rank_and_pid):
                 merger.add(process, running)
     return merger.done()
@@ -261,20 +261,26 @@ def _title(folder: Path) -> str:
     return f"{counted(calls, 'call')}{took}{many if processes > 1 else ''}"
 
 
-def _check(folder: Path) -> None:
-    identity = read_json(folder / "trace.json")
-    if identity is None:
-        raise TraceError(
-            "no-trace-here",
-            f"{folder} is not the folder of a trace.",
-            "Give the folder that save() or keep= named.",
-        )
-    if identity["format"] > FORMAT:
-        raise TraceError(
-            "trace-too-new",
-            f"The trace in {folder} has format {identity['format']}; this version reads up to {FORMAT}.",
-            "Update luxmeter.",
-        )
+def identity_of(folder: Path) -> dict[str, Any]:
+    """What a trace's `trace.json` says, looked at; an error if it is none, damaged, or of a later format."""
+    with _reading(folder):
+        identity = read_json(folder / "trace.json")
+        if identity is None:
+            raise TraceError(
+                "no-trace-here",
+                f"{folder} is not the folder of a trace.",
+                "Give the folder that save() or keep= named.",
+            )
+        if not isinstance(identity, dict) or type(identity.get("format")) is not int:
+            raise ValueError("trace.json names no format")
+        if identity["format"] > FORMAT:
+            raise TraceError(
+                "trace-too-new",
+                f"The trace in {folder} has format {identity['format']}; this version reads up to {FORMAT}.",
+                "Update luxmeter.",
+            )
+        check_identity(identity)
+    return identity
 
 
 def _rank_and_pid(process: Path) -> tuple[int, int]:
@@ -475,11 +481,16 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
     return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end, sites)
 
 
+_IN_EVERY_FORMAT = {*EVENT_SCHEMA.names} - {"site"}  # which format 1 has not
+
+
 def events_of_part(part: Path, columns: list[str] | None = None) -> pa.Table | None:
     """One part of a process's events, of one thread in the order of their ends."""
     table = _read_part(part, columns)
     if table is None:
         return None
+    if columns is None and (missing := _IN_EVERY_FORMAT.difference(table.column_names)):
+        raise ValueError(f"events without {', '.join(sorted(missing))}")
     schema = pa.schema(
         [EVENT_SCHEMA.field(name) for name in table.column_names if name in EVENT_SCHEMA.names]
     )

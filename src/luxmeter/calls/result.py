@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from luxmeter import scratch
+from luxmeter import environment, scratch
 from luxmeter.by_name import by_name
 from luxmeter.calls.callers import callers_of
 from luxmeter.calls.cost import CostReport
 from luxmeter.calls.device_time import COLUMNS as DEVICE_COLUMNS
 from luxmeter.calls.outside import Outside, ThreadTime, find_outside
 from luxmeter.calls.processes import not_joined
-from luxmeter.calls.reader import Numbers, Recording, read_recording
+from luxmeter.calls.reader import Numbers, Recording, identity_of, read_recording
 from luxmeter.calls.records import COMPLETED, FIRST, INSIDE, OWN, RAISED, SPANNED, SignatureNames
 from luxmeter.calls.sites import read_source
 from luxmeter.calls.source import AnnotatedSource, annotate
@@ -31,7 +31,6 @@ from luxmeter.calls.stragglers import Stragglers, find_stragglers
 from luxmeter.calls.table import CallTable, make_table, on_device
 from luxmeter.calls.tree import CallTree, make_tree
 from luxmeter.errors import TraceError, UsageError, suggestion
-from luxmeter.files import read_json
 from luxmeter.render import span
 
 if TYPE_CHECKING:
@@ -66,9 +65,22 @@ class TraceResult:
         return read_recording(self._folders, running=self._running)
 
     @cached_property
+    def recorded_with(self) -> dict[str, Any]:
+        """Its options, by their names in `TraceOptions`; of an older trace, those it knew."""
+        return dict(identity_of(self.folder).get("options", {}))
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """The machine and the packages it was recorded on, as far as it says."""
+        try:
+            return environment.checked(identity_of(self.folder).get("environment"))
+        except ValueError:
+            return {}
+
+    @property
     def _waited(self) -> bool:
         """Whether the trace waited for the device after each call."""
-        return bool((read_json(self.folder / "trace.json") or {}).get("options", {}).get("sync"))
+        return bool(self.recorded_with.get("sync"))
 
     @property
     def signatures(self) -> list[tuple[str, SignatureNames]]:
@@ -156,8 +168,7 @@ class TraceResult:
     def steps(self, by: str | None = None) -> Steps:
         """The training steps and how their time splits: by `t.step()` if it was called, or else by the optimizer's step; or the sections of a name."""
         self.need_events("steps()")
-        options = (read_json(self.folder / "trace.json") or {}).get("options", {})
-        sampled = options.get("sample", 1) > 1
+        sampled = self.recorded_with.get("sample", 1) > 1
         return self._once(("steps", by), lambda: find_steps(self.recording, by=by, sampled=sampled))
 
     def split(self, *, step: bool = True) -> Split | None:

@@ -249,6 +249,25 @@ def test_cells_of_the_user_are_transparent_and_packages_can_be_calls():
         net(Tensor(X))
     assert t.table()[f"{Net.__module__}.Net"].n == 1 and "mindspore.nn.Dense" in t.table()
     assert all(cls.__module__ for cls in subclasses(nn.Cell))
+    for name, is_one in ((Net.__module__, True), (Net.__module__[:-1], False)):
+        with lux.trace(also=[name], framework="mindspore") as t:
+            net(Tensor(X))
+        assert ("mindspore.nn.Dense" not in t.table()) == is_one
+
+
+def test_a_cell_with_a_call_of_its_own():
+    class Twice(nn.Cell):
+        def __call__(self, x: Tensor) -> Tensor:
+            return super().__call__(super().__call__(x))
+
+        def construct(self, x: Tensor) -> Tensor:
+            return ops.relu(x)
+
+    with lux.trace() as t:
+        Twice()(Tensor(X))
+    assert t.table()["mindspore.ops.relu"].n == 2
+    [name] = (row.name for row in t.table() if "Twice" in row.name)
+    assert t.table()[name].n >= 1
 
 
 def test_filters_know_the_names_of_mindspore():

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from luxmeter.calls.chunks import Events, OwnWork, Part
+from luxmeter.calls.kinds import OUTSIDE, RECORDING
 from luxmeter.calls.outside import find_outside
 from luxmeter.calls.reader import Recording, set_own_work_apart
 from luxmeter.calls.records import (
@@ -29,7 +30,7 @@ from luxmeter.calls.records import (
     SiteNames,
 )
 from luxmeter.calls.spread import PERCENTS, Spread, bucket_of, middle_of, rank_of
-from luxmeter.calls.steps import find_steps, split_of
+from luxmeter.calls.steps import Step, find_steps, split_of
 from luxmeter.calls.table import BY, make_table
 from luxmeter.calls.tree import make_tree
 from luxmeter.signature import Signature
@@ -195,7 +196,57 @@ def test_the_same_steps(seed: int, calls: int, rows: int) -> None:
         a, b = (find_steps(made, by=by, sampled=sampled) for made in (one, other))
         assert list(a) == list(b) and a.lines() == b.lines()
         assert split_of(one, a.median) == split_of(other, b.median)
-    assert split_of(one, None) == split_of(other, None)
+    assert split_of(one, None, find_outside(one).main) == split_of(other, None, find_outside(other).main)
+
+
+@TRACES
+@settings(max_examples=100, deadline=None)
+def test_a_split_and_the_time_outside_say_the_same(seed: int, calls: int, rows: int) -> None:
+    """Of each thread, with calls that were lost, sections in calls and calls in sections, and the recorder at work anywhere."""
+    columns = events_of(seed, calls)
+    for made in (held(columns), chunked(columns, rows)):
+        for thread in find_outside(made):
+            split = split_of(made, None, thread)
+            assert split is not None and split.total_ns == thread.wall_ns
+            parts = dict(split.parts)
+            assert parts.get(OUTSIDE, 0) == thread.outside_ns
+            assert parts.get(RECORDING, 0) == thread.describing_ns
+
+
+@TRACES
+@settings(max_examples=60, deadline=None)
+def test_each_moment_of_a_step_is_of_one_kind(seed: int, calls: int, rows: int) -> None:
+    columns = events_of(seed, calls)
+    made = chunked(columns, rows)
+    for by in (None, "train"):
+        for step in find_steps(made, by=by):
+            assert sum(step.kinds_ns) == step.total_ns and min(step.kinds_ns) >= 0
+            assert step.outside_ns == _without_a_call(made, step)
+
+
+def _without_a_call(made: Recording, step: Step) -> int:
+    """By looking at every nanosecond of a step, in the thread whose steps they are."""
+    e = {
+        name: np.concatenate([chunk[name] for _, chunk in made.chunks()])
+        for name in (*columns_needed, "own_ns")
+    }
+    mine = (e["process"] == step.process) & ((e["flags"] & OWN) == 0)
+    lanes: dict[int, int] = {}
+    for thread, depth, took in zip(
+        e["thread"][mine].tolist(), e["depth"][mine].tolist(), e["duration_ns"][mine].tolist(), strict=True
+    ):
+        lanes[thread] = lanes.get(thread, 0) + (took if depth == int(e["depth"][mine].min()) else 0)
+    busiest = max(sorted(lanes), key=lambda thread: lanes[thread])
+    open_ = np.zeros(step.total_ns, dtype=bool)
+    at = np.flatnonzero(mine & (e["thread"] == busiest) & (made.kinds[e["callable"]] != SECTION))
+    for k in at.tolist():
+        start = int(e["start_ns"][k]) - step.start_ns
+        stop = start + int(e["duration_ns"][k] + e["own_ns"][k])
+        open_[max(start, 0) : max(stop, 0)] = True
+    return int((~open_).sum())
+
+
+columns_needed = ("process", "thread", "flags", "depth", "callable", "start_ns", "duration_ns")
 
 
 @TRACES

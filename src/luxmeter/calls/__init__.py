@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from luxmeter.calls.frameworks import import_mindspore as import_mindspore
     from luxmeter.calls.kinds import KINDS as KINDS
     from luxmeter.calls.kinds import OUTSIDE as OUTSIDE
+    from luxmeter.calls.kinds import RECORDING as RECORDING
     from luxmeter.calls.kinds import kind_of as kind_of
     from luxmeter.calls.lanes import Lane as Lane
     from luxmeter.calls.lanes import Lanes as Lanes
@@ -102,6 +103,7 @@ __getattr__, __dir__, __all__ = door(
         "coverage": "patching.patcher",
         "KINDS": "kinds",
         "OUTSIDE": "kinds",
+        "RECORDING": "kinds",
         "kind_of": "kinds",
         "Gap": "outside",
         "Outside": "outside",

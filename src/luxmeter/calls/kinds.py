@@ -11,8 +11,9 @@ KINDS = (
     "communication",
     "your functions and sections",
     "outside the calls",
+    "recording (Luxmeter itself)",  # within calls; what lies between them is part of the time outside
 )
-MODULES, OPERATORS, BACKWARD, OPTIMIZER, DATA, COMMUNICATION, YOURS, OUTSIDE = range(len(KINDS))
+MODULES, OPERATORS, BACKWARD, OPTIMIZER, DATA, COMMUNICATION, YOURS, OUTSIDE, RECORDING = range(len(KINDS))
 WHOLE = (BACKWARD, OPTIMIZER, DATA, COMMUNICATION)  # all that happens inside one of these belongs to it
 
 

@@ -1,6 +1,7 @@
 """The time outside: how long, on each thread, no recorded call was open, and where that time went. Pure.
 
-A section is no call: what it holds besides calls is outside. What a module of the user's does in Python belongs to its call.
+A section is no call: what it holds besides calls is outside. What a module of the user's does in Python belongs to its call, and
+so does the recorder's own work while a call is open. Every view means this: steps.py finds the same for stretches of a thread.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _SHOWN = 4  # gaps that are named below a table
 _LEAST = 0.005  # of the time outside: less is not worth a word
 _WORTH = 0.05  # of all time: below, it is not told where it went
 _MAIN = "MainThread"
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +59,25 @@ class Gap:
 class ThreadTime:
     """The time of one thread. Of the main one from the start of the trace to its end, of others from their first call to their last.
 
-    `data_ns` is that part of the time in calls that waited for a DataLoader. Of the time outside, `collecting_ns` were garbage
-    collections, `compiling_ns` torch.compile's preparations, `importing_ns` modules that torch imports when they are first needed,
-    `recording_ns` the recorder's own work (what describing took, and what the calls cost to record).
+    `data_ns` is that part of the time in calls that waited for a DataLoader, `describing_ns` that in which the recorder itself
+    worked (it is no part of a call's own time). Of the time outside, `collecting_ns` were garbage collections, `compiling_ns`
+    torch.compile's preparations, `importing_ns` modules that torch imports when they are first needed, `recording_ns` the
+    recorder's own work (what describing took, and what the calls cost to record); `sections_ns` lay in sections, besides that work.
     """
 
     name: str
     process: int
     thread: int
+    start_ns: int
     wall_ns: int
     calls_ns: int
     data_ns: int
+    describing_ns: int
     collecting_ns: int
     compiling_ns: int
     importing_ns: int
     recording_ns: int
+    sections_ns: int
     gaps: tuple[Gap, ...]  # the longest first
 
     @property
@@ -192,20 +198,22 @@ def find_outside(recording: Recording, *, most: int | None = None) -> Outside:
     wanted = None if most != 1 else _main_lane(recording)
     found: dict[tuple[int, int], _Lane] = {}
     for _, events in recording.chunks(backwards=True, process=None if wanted is None else wanted[0]):
-        is_call = ((events["flags"] & OWN) == 0) & (recording.kinds[events["callable"]] != SECTION)
+        is_mine = (events["flags"] & OWN) == 0
+        is_call = is_mine & (recording.kinds[events["callable"]] != SECTION)
         lane = lanes_of(events)
-        for code in np.unique(lane[is_call]).tolist():
+        for code in np.unique(lane[is_mine]).tolist():
             pair = code >> 32, code & 0xFFFFFFFF
             if wanted is None or pair == wanted:
-                at = np.flatnonzero(is_call & (lane == code))
+                at = np.flatnonzero(is_mine & (lane == code))
                 found.setdefault(pair, _Lane(recording, *pair)).add(
-                    {name: events[name][at] for name in _NEEDED}
+                    {name: events[name][at] for name in _NEEDED}, is_call[at]
                 )
+    found = {pair: lane for pair, lane in found.items() if lane.called}
     lanes = sorted(found, key=lambda pair: (_name(recording, *pair) != _MAIN, pair))
     return Outside([found[pair].time() for pair in lanes[:most]])
 
 
-_NEEDED = ("start_ns", "duration_ns", "own_ns", "site", "callable", "section")
+_NEEDED = ("start_ns", "duration_ns", "child_ns", "own_ns", "site", "callable", "section")
 
 
 def _main_lane(recording: Recording) -> tuple[int, int] | None:
@@ -236,7 +244,7 @@ class _Lane:
         self._nowhere = len(recording.sites) + len(
             recording.callables
         )  # places are sites, or calls where no line is known
-        self._outside_ns = self._data_ns = self._outermost = 0
+        self._outside_ns = self._data_ns = self._describing_ns = self._sections_ns = self._outermost = 0
         pauses = self._record.end.get("pauses", ())
         self._intervals = {
             kind: np.array([row[2:4] for row in pauses if row[:2] == [kind, thread]], np.int64).reshape(-1, 2)
@@ -244,19 +252,32 @@ class _Lane:
         } | {"work": recording.own_work.of_lane(process, thread)}
         self._within = dict.fromkeys(self._intervals, 0)
 
-    def add(self, calls: dict[str, Numbers]) -> None:
-        """Calls that ended before all that came until now."""
-        sites, sections = len(self._recording.sites), len(self._recording.callables)
+    @property
+    def called(self) -> bool:
+        """Whether a call came."""
+        return self._ended_ns is not None
+
+    def add(self, events: dict[str, Numbers], is_call: Numbers) -> None:
+        """Calls and sections that ended before all that came until now."""
+        calls = {name: column[is_call] for name, column in events.items()}
         start = calls["start_ns"].astype(np.int64)
+        if self._ended_ns is None and len(start):  # behind the last call lies the end
+            self._ended_ns = self._last_ns(int(start[-1] + calls["duration_ns"][-1] + calls["own_ns"][-1]))
+            self._starts, self._place, self._section = self._ended_ns, self._nowhere, 0
+        # Behind each call the earliest start of all after it, and whose that is: of several at one time the outermost.
+        later = np.append(start, _NEVER if self._ended_ns is None else self._starts)
+        earliest = np.minimum.accumulate(later[::-1])[::-1]
+        between = np.flatnonzero(~is_call)
+        between = between[events["start_ns"][between] < earliest[np.cumsum(is_call)[between]]]  # in no call
+        self._sections_ns += int((events["duration_ns"][between] - events["child_ns"][between]).sum())
+        if len(start):
+            self._add_calls(calls, start, earliest)
+
+    def _add_calls(self, calls: dict[str, Numbers], start: Numbers, earliest: Numbers) -> None:
+        sites, sections = len(self._recording.sites), len(self._recording.callables)
         end = start + calls["duration_ns"] + calls["own_ns"]
         place = np.where(calls["site"] > 0, calls["site"], calls["callable"].astype(np.int64) + sites)
         section = calls["section"].astype(np.int64)
-        if self._ended_ns is None:  # behind the last call lies the end
-            self._ended_ns = self._last_ns(int(end[-1]))
-            self._starts, self._place, self._section = self._ended_ns, self._nowhere, 0
-        # Behind each call the earliest start of all after it, and whose that is: of several at one time the outermost.
-        later = np.append(start, self._starts)
-        earliest = np.minimum.accumulate(later[::-1])[::-1]
         outermost = start < earliest[1:]
         whose = np.append(np.where(outermost, np.arange(len(start)), len(start)), len(start))
         whose = np.minimum.accumulate(whose[::-1])[::-1]
@@ -266,6 +287,7 @@ class _Lane:
         same = np.where(section[gap] == in_sections[after], section[gap], 0)
         self._note(end[gap], earliest[gap + 1], place[gap], places[after], same, sections)
         self._data_ns += int((end - start)[outermost & self._is_data[calls["callable"]]].sum())
+        self._describing_ns += int(calls["own_ns"][outermost].sum())
         self._outermost += int(np.count_nonzero(outermost))
         self._starts, self._place = int(earliest[0]), int(places[whose[0]])
         self._section = int(in_sections[whose[0]])
@@ -324,13 +346,16 @@ class _Lane:
             f"{self._name} ({self._recording.process_names()[self._process]})" if several else self._name,
             self._process,
             self._thread,
+            first_ns,
             wall_ns,
             wall_ns - self._outside_ns,
             self._data_ns,
+            self._describing_ns,
             self._within["gc"],
             self._within["compile"],
             self._within["import"],
             min(self._outside_ns, self._within["work"] + int(a_call * self._outermost)),
+            min(self._outside_ns, self._sections_ns),
             self._named_gaps(),
         )
 

@@ -156,7 +156,7 @@ class TraceResult:
                 inside=inside,
                 subtract=self._own_cost() if subtract_cost else None,
                 notes=[] if by != "api" else self.notes(),
-                outside=None if self.recording.totals or by not in _WITH_OUTSIDE else self._main_outside,
+                outside=None if self.recording.totals or by not in _WITH_OUTSIDE else self.main_outside,
             ),
         )
 
@@ -172,11 +172,18 @@ class TraceResult:
         return self._once(("steps", by), lambda: find_steps(self.recording, by=by, sampled=sampled))
 
     def split(self, *, step: bool = True) -> Split | None:
-        """How the training step of median length splits into kinds of work, or the whole trace if there is none, or `step` is false."""
-        chosen = self.steps().median if step and not self.recording.totals else None
-        return self._once(("split", step), lambda: split_of(self.recording, chosen))
+        """How the training step of median length splits into kinds of work, or the main thread's whole time if there is none, or
+        `step` is false. None without calls, and of totals.
+        """
+        if self.recording.totals:
+            return None
+        chosen = self.steps().median if step else None
+        main = self.main_outside() if chosen is None else None
+        return self._once(("split", step), lambda: split_of(self.recording, chosen, main))
 
-    def _main_outside(self) -> ThreadTime | None:
+    def main_outside(self) -> ThreadTime | None:
+        """The time outside of the program's own thread alone: `outside().main`, without looking at the other threads."""
+        self.need_events("main_outside()")
         if "main outside" not in self._made:
             self._made["main outside"] = find_outside(self.recording, most=1).main
         found: ThreadTime | None = self._made["main outside"]
@@ -349,7 +356,7 @@ class TraceResult:
 
     def _title(self, table: CallTable, cost: CostReport) -> str:
         apis = len(table if table.by == "api" else self.table())
-        main = None if self.recording.totals else self._main_outside()
+        main = None if self.recording.totals else self.main_outside()
         outside = f", {span(main.outside_ns)} of it outside them" if main is not None else ""
         return f"{cost.calls:,} calls of {apis:,} APIs in {span(self.elapsed_ns)}{outside} ({cost.of_calls})"
 

@@ -1,4 +1,4 @@
-"""Training steps: where each begins and ends, and how its time splits into data, forward, backward, optimizer and outside. Pure.
+"""Training steps: where each begins and ends, and how its time splits into data, forward, backward, optimizer, outside. Pure.
 
 A step ends where the program says so (`t.step()`), where the optimizer's step ends, or is a section of a name. It begins where
 the one before it ended; so the first one, whose beginning nobody knows, is left out (a section has its own).
@@ -25,6 +25,7 @@ from luxmeter.calls.kinds import (
     OPERATORS,
     OPTIMIZER,
     OUTSIDE,
+    RECORDING,
     WHOLE,
     YOURS,
     kind_of,
@@ -36,16 +37,19 @@ from luxmeter.render import DURATION, NUMBER, SHARE, Column, Table, span, sparkl
 from luxmeter.verdict import Comparison, compare
 
 if TYPE_CHECKING:
+    from luxmeter.calls.outside import ThreadTime
     from luxmeter.calls.reader import Recording
 
 Numbers = npt.NDArray[Any]
-PARTS = ("data", "forward", "backward", "optimizer", "communication", "outside")
+PARTS = ("data", "forward", "backward", "optimizer", "communication", "recording", "outside")
+_RARE = ("communication", "recording")  # no column where no step has any
 _KINDS_OF = {
     "data": (DATA,),
     "forward": (MODULES, OPERATORS, YOURS),
     "backward": (BACKWARD,),
     "optimizer": (OPTIMIZER,),
     "communication": (COMMUNICATION,),
+    "recording": (RECORDING,),
     "outside": (OUTSIDE,),
 }
 OPTIMIZERS, CALLED = "the optimizer's step", "t.step()"  # what may end a step, besides a section
@@ -101,6 +105,11 @@ class Step:
     def communication_ns(self) -> int:
         """In collectives that the program calls."""
         return self.part_ns("communication")
+
+    @property
+    def recording_ns(self) -> int:
+        """The recorder's own work while a call was open: what describes calls that are new to it."""
+        return self.part_ns("recording")
 
     @property
     def outside_ns(self) -> int:
@@ -192,13 +201,13 @@ class Steps:
             Column("step", NUMBER),
             Column("at s", NUMBER, form=",.3f", goes=1),
             Column("time", DURATION),
-            *(Column(part, DURATION, hidden="empty" if part == "communication" else "") for part in PARTS),
+            *(Column(part, DURATION, hidden="empty" if part in _RARE else "") for part in PARTS),
             Column("outside share", SHARE, form=".0%", goes=3),
             Column("calls", NUMBER, form=",", goes=2),
         ]
         rows = [
             [s.number, (s.start_ns - self._zero_ns) / 1e9, s.total_ns,
-             *(s.part_ns(part) or (None if part == "communication" else 0) for part in PARTS),
+             *(s.part_ns(part) or (None if part in _RARE else 0) for part in PARTS),
              s.outside_ns / s.total_ns if s.total_ns else None, s.calls]
             for s in (self if steps is None else steps)
         ]  # fmt: skip
@@ -381,53 +390,107 @@ def _next_calls(recording: Recording, process: int, thread: int, moments: Number
     return np.where(found == none, last, found)
 
 
-def _kinds(events: dict[str, Any], parent: Numbers, fresh: int, kinds: Numbers) -> Numbers:
-    """The kind of work of each event: a call's own, or that of the call that it is a part of. A section is no call."""
-    kind, depth, flags = events["work"], events["depth"][:fresh], events["flags"]
-    kind[:fresh] = kinds[events["callable"][:fresh]]
+def _kinds(
+    events: dict[str, Any], parent: Numbers, fresh: int, kinds: Numbers, is_section: Numbers
+) -> Numbers:
+    """The kind of work around each event, once its own is known: a call's own, or that of the call that it is a part of. A section
+    is no call: it is what is around it. The recorder's own work is what it is within a call, and outside elsewhere.
+    """
+    kind, spanned, flags = events["work"], events["spanned"], events["flags"][:fresh]
+    own, section = (flags & OWN) != 0, is_section[events["callable"][:fresh]]
+    kind[:fresh], spanned[:fresh] = kinds[events["callable"][:fresh]], (flags & SPANNED) != 0
     is_whole = np.zeros(len(KINDS), dtype=bool)
     is_whole[list(WHOLE)] = True
-    for level in range(1, int(depth.max(initial=0)) + 1):
-        at = np.flatnonzero((depth == level) & (parent[:fresh] >= 0))
-        above = kind[parent[at]]
+    depth, around = events["depth"][:fresh], np.full(fresh, OUTSIDE)
+    for level in range(int(depth.max(initial=0)) + 1):
+        at = np.flatnonzero(depth == level)
+        up = parent[at]
+        above, in_span = np.where(up >= 0, kind[up], OUTSIDE), (up < 0) | (spanned[up] != 0)
+        around[at] = above
         # The closure of an optimizer's step is no part of it: the program's own calls within torch's.
-        closure = (above == OPTIMIZER) & ((flags[parent[at]] & SPANNED) == 0) & ((flags[at] & INSIDE) == 0)
-        kind[at] = np.where(is_whole[above] & ~closure, above, kind[at])
-    found: Numbers = kind[:fresh]
-    return found
+        closure = (above == OPTIMIZER) & ~in_span & ((flags[at] & INSIDE) == 0)
+        kind[at] = np.where(section[at] | (is_whole[above] & ~closure), above, kind[at])
+        kind[at] = np.where(own[at], np.where(above == OUTSIDE, OUTSIDE, RECORDING), kind[at])
+        spanned[at] = np.where(section[at], in_span, spanned[at])
+    return around
 
 
 def _split(
     recording: Recording, process: int, thread: int, begin: Numbers, end: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """For each stretch (in order, none over another) its time in a thread by kind, and how many calls began in it."""
+    """For each stretch (in order of their begins) its time in a thread by kind, and how many calls began in it."""
     n, k = len(begin), len(KINDS)
-    sums, calls = np.zeros(n * k, np.int64), np.zeros(n, np.int64)
-    kinds = np.array(
-        [OUTSIDE if w.kind == SECTION else kind_of(w.name, w.path) for w in recording.callables],
-        dtype=np.int64,
-    )
-    for _, events, parent, fresh in with_callers(recording, own_work=False, process=process, work=0):
-        kind = _kinds(events, parent, fresh, kinds)
+    sums, calls = np.zeros((n, k), np.int64), np.zeros(n, np.int64)
+    layers = _side_by_side(begin, end)
+    is_section = recording.kinds == SECTION
+    kinds = np.array([kind_of(w.name, w.path) for w in recording.callables], dtype=np.int64)
+    for _, events, parent, fresh in with_callers(recording, process=process, work=0, spanned=0):
+        parent = _nearest(events, parent, fresh)
+        around = _kinds(events, parent, fresh, kinds, is_section)
         of_lane = (events["process"][:fresh] == process) & (events["thread"][:fresh] == thread)
-        start = events["start_ns"][:fresh]
-        which = np.searchsorted(begin, start, side="right") - 1
-        inside = of_lane & (which >= 0) & (kind != OUTSIDE)
-        if n:
-            inside &= start < end[np.maximum(which, 0)]
-        at = np.flatnonzero(inside)
-        if not len(at):
-            continue
-        own = np.maximum(
-            events["duration_ns"][at].astype(np.int64) - events["child_ns"][at].astype(np.int64), 0
-        )
-        low = int(which[at].min())  # a chunk is about few of the stretches
-        high = int(which[at].max()) + 1
-        sums[low * k : high * k] += sums_of((which[at] - low) * k + kind[at], own, (high - low) * k)
-        calls[low:high] += np.bincount(which[at] - low, minlength=high - low)
-    by_kind = sums.reshape(n, k)
-    by_kind[:, OUTSIDE] = np.maximum(0, end - begin - by_kind.sum(axis=1))
-    return by_kind, calls
+        start, flags = events["start_ns"][:fresh], events["flags"][:fresh]
+        is_call = of_lane & ((flags & OWN) == 0) & ~is_section[events["callable"][:fresh]]
+        # What an event takes is taken from what is around it: so all of a stretch is of one kind or another, each moment once.
+        at = np.flatnonzero(of_lane & (events["work"][:fresh] != around))
+        stop = start[at] + events["duration_ns"][at] + events["own_ns"][at]
+        for layer in layers:
+            began, ended = begin[layer], end[layer]
+            which = np.searchsorted(began, start[is_call], side="right") - 1
+            which = which[(which >= 0) & (start[is_call] < ended[np.maximum(which, 0)])]
+            calls[layer] += np.bincount(which, minlength=len(layer))
+            first = np.searchsorted(ended, start[at], side="right")
+            several = np.maximum(np.searchsorted(began, stop, side="left") - first, 0)
+            call = np.repeat(np.arange(len(at)), several)
+            which = first[call] + np.arange(len(call)) - np.repeat(np.cumsum(several) - several, several)
+            if not len(which):
+                continue
+            took = np.minimum(stop[call], ended[which]) - np.maximum(start[at][call], began[which])
+            low, high = int(which.min()), int(which.max()) + 1  # a chunk is about few of the stretches
+            for of, sign in ((events["work"][:fresh], 1), (around, -1)):
+                code = (which - low) * k + of[at][call]
+                sums[layer[low:high]] += sign * sums_of(code, took, (high - low) * k).reshape(-1, k)
+    sums[:, OUTSIDE] += end - begin
+    return np.maximum(sums, 0), calls  # below 0 only where a forged file's calls overlap
+
+
+def _nearest(events: dict[str, Numbers], parent: Numbers, fresh: int) -> Numbers:
+    """Each event's caller or, where that was lost, the nearest call around it."""
+    lost = np.flatnonzero((parent[:fresh] < 0) & (events["depth"][:fresh] > 0))
+    if not len(lost):
+        return parent
+    lane, depth, start = lanes_of(events), events["depth"].astype(np.int64), events["start_ns"]
+    order = np.lexsort((np.arange(len(lane)), lane))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    found, until = parent.copy(), start + events["duration_ns"] + events["own_ns"]
+    for level in range(int(depth[lost].max()) - 1, -1, -1):
+        above = place[order[depth[order] == level]]
+        here = lost[(found[lost] < 0) & (depth[lost] > level + 1)]
+        if len(above) and len(here):
+            next_ = np.searchsorted(above, place[here])
+            candidate = order[above[np.minimum(next_, len(above) - 1)]]
+            good = (next_ < len(above)) & (lane[candidate] == lane[here])
+            good &= (start[candidate] <= start[here]) & (until[candidate] >= until[here])
+            found[here[good]] = candidate[good]
+    return found
+
+
+def _side_by_side(begin: Numbers, end: Numbers) -> list[Numbers]:
+    """Stretches (in order of their begins) in groups in which none lies over another: one group, but for sections in each other."""
+    if not len(begin):
+        return []
+    if (begin[1:] >= end[:-1]).all():
+        return [np.arange(len(begin))]
+    layers: list[list[int]] = []
+    ends: list[int] = []
+    for i, (start, stop) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
+        at = next((j for j, ended in enumerate(ends) if ended <= start), len(ends))
+        if at == len(ends):
+            ends.append(stop)
+            layers.append([])
+        ends[at] = stop
+        layers[at].append(i)
+    return [np.array(layer) for layer in layers]
 
 
 def _averaged(times: Numbers) -> list[float]:
@@ -456,29 +519,14 @@ class Split:
     parts: tuple[tuple[int, int], ...]
 
 
-def split_of(recording: Recording, step: Step | None) -> Split | None:
-    """A training step, or the whole trace without one. None without calls."""
-    if recording.totals:
-        return None
+def split_of(recording: Recording, step: Step | None, main: ThreadTime | None = None) -> Split | None:
+    """A training step, or without one all the time of a thread (`main`). None without either."""
     if step is not None:
         title, sums = "a training step (the one of median length)", np.array(step.kinds_ns)
+    elif main is not None:
+        begin = np.array([main.start_ns])
+        title = f"the whole trace, {main.name}"
+        sums = _split(recording, main.process, main.thread, begin, begin + main.wall_ns)[0][0]
     else:
-        levels: dict[_Level, int] = {}
-        starts: dict[tuple[int, int], int] = {}
-        ends: dict[tuple[int, int], int] = {}
-        for _, events in recording.chunks():
-            mine = (events["flags"] & OWN) == 0
-            _add_levels(levels, events, mine)
-            lane, start = lanes_of(events), events["start_ns"]
-            end = start + events["duration_ns"] + events["own_ns"]
-            for code in np.unique(lane[mine]).tolist():
-                pair, here = (code >> 32, code & 0xFFFFFFFF), np.flatnonzero(mine & (lane == code))
-                starts[pair] = min(int(start[here].min()), starts.get(pair, 1 << 63))
-                ends[pair] = max(int(end[here].max()), ends.get(pair, 0))
-        if not levels:
-            return None
-        process, thread = _busiest_lane(levels)
-        begin, until = (np.array([of[process, thread]]) for of in (starts, ends))
-        title = "the whole trace, one thread"
-        sums = _split(recording, process, thread, begin, until)[0][0]
+        return None
     return Split(title, int(sums.sum()), tuple((k, int(ns)) for k, ns in enumerate(sums) if ns > 0))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from luxmeter.calls.groups import distinct, firsts, sums_of
-from luxmeter.calls.records import OWN
+from luxmeter.calls.records import OWN, SECTION
 
 if TYPE_CHECKING:
     from luxmeter.calls.reader import Recording
@@ -28,6 +28,7 @@ class CallTree:
     self_ns: int
     path: str = ""  # of a module
     children: tuple[CallTree, ...] = ()
+    outside_ns: int = 0  # of a section that is in no call: its time in none
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, CallTree]]:
         """Every node with its depth, parents first."""
@@ -162,12 +163,14 @@ def make_tree(recording: Recording) -> CallTree:
         below.setdefault(up_path, []).append(number)
     words = recording.callables
 
-    def build(number: int) -> CallTree:
-        inner = sorted((build(i) for i in below.get(number, ())), key=lambda t: -t.total_ns)
-        if number == 0:
-            return CallTree("", recording.calls, sum(t.total_ns for t in inner), 0, "", tuple(inner))
+    def build(number: int, in_call: bool) -> CallTree:
         said = words[keys[number][1]]
+        in_call = in_call or bool(number and said.kind != SECTION)
+        inner = tuple(sorted((build(i, in_call) for i in below.get(number, ())), key=lambda t: -t.total_ns))
+        if number == 0:
+            return CallTree("", recording.calls, sum(t.total_ns for t in inner), 0, "", inner)
         self_ns = int(total[number] - child[number])
-        return CallTree(said.shown, int(n[number]), int(total[number]), self_ns, said.path, tuple(inner))
+        outside_ns = 0 if in_call else self_ns
+        return CallTree(said.shown, int(n[number]), int(total[number]), self_ns, said.path, inner, outside_ns)
 
-    return build(0)
+    return build(0, False)

@@ -245,9 +245,13 @@ class Flame:
     children: Sequence[Flame] = field(default_factory=list)
 
 
-def flame_html(root: Flame, kinds: Sequence[str]) -> Html:
-    """Who called what, width is time."""
-    return component("flame", {"root": _flame(root), "kinds": list(kinds)})
+def flame_html(
+    root: Flame, kinds: Sequence[str], *, ground: int | None = None, ground_said: str = ""
+) -> Html:
+    """Who called what, width is time. `ground`: the kind of the time in no call, which can be left out, and how much it is in words."""
+    return component(
+        "flame", {"root": _flame(root), "kinds": list(kinds), "ground": ground, "groundSaid": ground_said}
+    )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ const web = "../../../src/luxmeter/view/web";
 const { plain } = await import(`${web}/dom.js`);
 const { amount, duration, mark, number, scale, share, shortName, size, ticks } = await import(`${web}/format.js`);
 const { amountIn, hasWords, inOrder } = await import(`${web}/table.js`);
-const { barsOf, fitting, namesOf } = await import(`${web}/flame.js`);
+const { barsOf, fitting, namesOf, without } = await import(`${web}/flame.js`);
 const { zoomed } = await import(`${web}/timeline.js`);
 const { smoothed, thinned } = await import(`${web}/curves.js`);
 const { squarified } = await import(`${web}/treemap.js`);
@@ -56,6 +56,13 @@ test("texts that say an amount are sorted by it", () => {
   assert.deepEqual(["2.13.0", "batch=1", "2026-11-18 20:09:06", "96h46-20261118", "3 runs", "fp32", "-"].map(amountIn), Array(7).fill(null));
   assert.deepEqual(["8.3 s", "330 ms", "2 min 3 s"].sort((a, b) => inOrder(amountIn(a), amountIn(b), false)), ["330 ms", "8.3 s", "2 min 3 s"]);
   assert.deepEqual([0.5, "none", 2].sort((a, b) => inOrder(a, b, false)), [0.5, 2, "none"]);
+});
+
+test("the time outside goes from where it is drawn, and from all that it lies in", () => {
+  const outside = 7;
+  const node = ["all", 100, 3, outside, [["train", 60, 1, 6, [["add", 40, 2, 1, []], ["outside the calls", 20, 0, outside, []]]], ["outside the calls", 30, 0, outside, []], ["recording", 10, 0, 8, []]]];
+  assert.deepEqual(without(node, outside), ["all", 50, 3, outside, [["train", 40, 1, 6, [["add", 40, 2, 1, []]]], ["recording", 10, 0, 8, []]]]);
+  assert.deepEqual(without(node, -1), node);
 });
 
 test("a flame graph leaves out what cannot be seen, and children never leave their parent", () => {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from luxmeter.calls import KINDS, Step, TraceResult
+from luxmeter.calls import Step, TraceResult
 from luxmeter.experiment import open_lab
 from luxmeter.render import (
     Column,
@@ -15,7 +15,6 @@ from luxmeter.render import (
     Table,
     card,
     element,
-    flame_html,
     joined,
     one_line,
     table_html,
@@ -25,7 +24,7 @@ from luxmeter.store import Result, Run
 from luxmeter.view.app.shell import quiet, readable, run_head
 from luxmeter.view.app.trace_view import TraceView
 from luxmeter.view.pages.trace import (
-    flame_of,
+    flame_card,
     groupings,
     source_html,
     split_html,
@@ -165,7 +164,7 @@ def _table(result: TraceResult, name: str) -> Html:
 
 
 def _flame(result: TraceResult) -> Html:
-    return flame_html(flame_of(result), KINDS)
+    return flame_card(result)
 
 
 def _facts(result: TraceResult) -> list[str]:

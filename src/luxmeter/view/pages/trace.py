@@ -9,6 +9,7 @@ from dataclasses import replace
 from luxmeter.calls import (
     KINDS,
     OUTSIDE,
+    RECORDING,
     SECTION,
     CallTable,
     CallTree,
@@ -79,7 +80,7 @@ def trace_html(result: TraceResult, *, window: Window | None = None, most_rows: 
     return joined(
         (
             None if totals else split_html(result),
-            None if totals else card("Flame graph", flame_html(flame_of(result), KINDS)),
+            None if totals else card("Flame graph", flame_card(result)),
             card("Hottest calls", tables_html(result, most_rows=most_rows)),
             None if totals else _timeline_card(result, window or Window()),
             None if totals else steps_html(result),
@@ -171,22 +172,34 @@ def table_of_calls(name: str, table: CallTable, most_rows: int = MOST_ROWS) -> H
 
 
 def flame_of(result: TraceResult) -> Flame:
-    """The tree without what is too small to be seen, with the time that no call had."""
-    tree = result.tree()
+    """The tree without what is too small to be seen. The time outside is drawn where it lay: in a section, or beside all."""
+    tree, main = result.tree(), result.main_outside()
     sizes = sorted((node.total_ns for _, node in tree.walk()), reverse=True)
     smallest = sizes[MOST_FLAMES] if len(sizes) > MOST_FLAMES else 0
 
     def build(node: CallTree) -> Flame:
         label = f"{node.name} ({node.path})" if node.path else node.name
         inner = [build(c) for c in node.children if c.total_ns > smallest]
+        inner += _beside(OUTSIDE, node.outside_ns)
         return Flame(label, node.total_ns, node.n, kind_of(node.name, node.path), inner)
 
     inner = [build(c) for c in tree.children if c.total_ns > smallest]
-    whole = result.split(step=False)
-    outside = dict(whole.parts).get(OUTSIDE, 0) if whole is not None else 0
-    if outside:
-        inner.append(Flame(KINDS[OUTSIDE], outside, 0, OUTSIDE))
-    return Flame("all", tree.total_ns + outside, tree.n, OUTSIDE, inner)
+    beside = [] if main is None else [
+        *_beside(RECORDING, main.describing_ns), *_beside(OUTSIDE, main.outside_ns - main.sections_ns)
+    ]  # fmt: skip
+    total_ns = tree.total_ns + sum(node.value_ns for node in beside)
+    return Flame("all", total_ns, tree.n, OUTSIDE, inner + beside)
+
+
+def _beside(kind: int, ns: int) -> list[Flame]:
+    return [Flame(KINDS[kind], ns, 0, kind)] if ns > 0 else []
+
+
+def flame_card(result: TraceResult) -> Html:
+    """Who called what; the time outside is said as the tables say it."""
+    main = result.main_outside()
+    said = main.lines()[0] if main is not None else ""
+    return flame_html(flame_of(result), KINDS, ground=OUTSIDE, ground_said=said)
 
 
 def steps_html(result: TraceResult) -> Html | None:

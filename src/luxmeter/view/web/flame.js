@@ -3,7 +3,7 @@
 import { choose, dataOf, make, onChoose, onWidth, plain } from "./dom.js";
 import { count, duration, share, shortName } from "./format.js";
 
-/** @typedef {[name: string, ns: number, calls: number, kind: number, children: Node[]]} Node */
+/** @typedef {[name: string, ns: number, calls: number, kind: number, children: Node[]]} Node `calls` is 0 of time that is no call's. */
 
 const ROW = 20, THINNEST = 0.04, LETTER = 6.9, HINT = "Width is time. Select a bar to look into it; arrows move, Escape leads back.";
 
@@ -35,6 +35,18 @@ export function barsOf(node) {
   };
   put(node, 0, 100, 0, []);
   return bars;
+}
+
+/**
+ * A node as if the time of a kind that is no call's had not been.
+ * @param {Node} node
+ * @param {number} kind
+ * @returns {Node}
+ */
+export function without(node, kind) {
+  const kept = node[4].filter((child) => child[2] > 0 || child[3] !== kind).map((child) => without(child, kind));
+  const gone = node[4].reduce((sum, child) => sum + child[1], 0) - kept.reduce((sum, child) => sum + child[1], 0);
+  return [node[0], node[1] - gone, node[2], node[3], kept];
 }
 
 /**
@@ -72,13 +84,11 @@ export function legend(kinds, used) {
 
 /** @param {HTMLElement} box */
 export function flame(box) {
-  /** @type {{ root: Node, kinds: string[] }} */
-  const { root: whole, kinds } = dataOf(box);
+  /** @type {{ root: Node, kinds: string[], ground?: number | null, groundSaid?: string }} */
+  const { root: whole, kinds, ground, groundSaid } = dataOf(box);
   // The time that no call had is drawn beside the calls; where it is most of all, it is left out until it is asked for.
-  const outside = whole[4].find((node) => node[2] === 0);
-  /** @type {Node} */
-  const inside = outside ? [whole[0], whole[1] - outside[1], whole[2], whole[3], whole[4].filter((node) => node !== outside)] : whole;
-  let root = outside && outside[1] > whole[1] / 2 ? inside : whole;
+  const inside = without(whole, ground ?? -1), outside = whole[1] - inside[1];
+  let root = outside > whole[1] / 2 ? inside : whole;
   const where = make("nav", { class: "lux-crumbs", "aria-label": "Where in the graph" });
   const field = make("div", { class: "lux-flames" });
   const said = make("p", { class: "lux-said lux-quiet", role: "status" });
@@ -92,7 +102,7 @@ export function flame(box) {
     const label = make("label", { class: "lux-quiet" }), choice = make("input", { type: "checkbox" });
     choice.checked = root === whole;
     choice.onchange = () => { root = choice.checked ? whole : inside; path = [root]; redraw(false); };
-    label.append(choice, ` with the time outside the calls: ${duration(outside[1])}, ${share(outside[1] / Math.max(whole[1], 1))} of all`);
+    label.append(choice, ` with the time ${groundSaid || `outside the calls: ${duration(outside)}`}`);
     box.append(label);
   }
   box.append(where, field, said);

@@ -49,7 +49,7 @@ ROOMS = {
         "tests/store", "tests/train/queue/test_job_table.py", "tests/train/test_metrics_of_ranks.py", "tests/view/test_top.py",
         "tests/view/test_runs_commands.py", "tests/view/test_damaged_runs.py", "tests/experiment/test_experiment.py",
         "tests/experiment/test_experiment_ends.py", "tests/experiment/test_experiment_files.py", "tests/experiment/test_experiment_output.py",
-        "tests/experiment/test_log.py", "tests/experiment/test_lineage_of_threads.py", "tests/experiment/test_tensorboard.py",
+        "tests/experiment/test_log.py", "tests/experiment/test_lineage_of_threads.py", "tests/experiment/test_tensorboard.py", "tests/train/test_control.py",
     )),
     "calls": Room("calls", (
         "tests/calls", "tests/classic", "tests/view/test_notebook.py", "tests/view/test_saved_trace.py", "tests/view/test_trace_command.py",
@@ -58,7 +58,7 @@ ROOMS = {
     "checkpoint": Room("experiment/checkpoint", (
         "tests/experiment/test_saver.py", "tests/experiment/test_saver_background.py", "tests/experiment/test_saver_format.py",
         "tests/experiment/test_document_saver.py", "tests/experiment/test_folder_state.py", "tests/experiment/test_bombs.py",
-        "tests/experiment/test_resume.py", "tests/experiment/test_forged_states.py", "tests/experiment/test_checkpoint_edges.py",
+        "tests/experiment/test_resume.py", "tests/experiment/test_forged_states.py", "tests/experiment/test_forged_shards.py", "tests/experiment/test_seed.py", "tests/experiment/test_checkpoint_edges.py",
         "tests/train/test_sharded_training.py", "tests/train/test_resume_trainer.py",
     )),
     "reproduce": Room("experiment/reproduce", (

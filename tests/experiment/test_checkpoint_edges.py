@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import struct
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from luxmeter.experiment.checkpoint import folder as folder_files
 from luxmeter.experiment.checkpoint.background import BackgroundWriter, writer_of
 from luxmeter.experiment.checkpoint.format import read_file, write_file
 from luxmeter.experiment.checkpoint.saver import read_together
-from luxmeter.experiment.checkpoint.shards import Sharded, ShardFile
+from luxmeter.experiment.checkpoint.shards import Sharded, ShardFile, shard_names
 
 
 def test_names_of_tensors_that_meet_however_they_are_counted(tmp_path: Path) -> None:
@@ -67,6 +69,45 @@ def test_what_is_no_file(tmp_path: Path) -> None:
         read_file(tmp_path)
     (tmp_path / "000003.ckpt").symlink_to(tmp_path / "gone")
     assert Saver(tmp_path).find_checkpoints() == [], "a link to nothing is no checkpoint"
+
+
+def test_a_dtype_that_torch_has_not(tmp_path: Path) -> None:
+    head = json.dumps({"a": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]}}).encode()
+    (tmp_path / "a.ckpt").write_bytes(struct.pack("<Q", len(head)) + head + bytes(3))
+    with pytest.raises(CheckpointError, match="checkpoint-damaged"):
+        read_file(tmp_path / "a.ckpt")
+
+
+def test_a_file_that_is_gone_while_it_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(saved: object) -> dict[str, Any]:
+        raise PermissionError(13, "Permission denied", str(saved))
+
+    with Saver(tmp_path) as saver:
+        saver.save_checkpoint(1, {"a": 1})
+        saver.flush()
+        monkeypatch.setattr(folder_files, "verify", refuse)
+        with pytest.raises(CheckpointError, match="cannot be read: Permission denied"):
+            saver.load_checkpoint(1)
+
+
+def test_removed_is_what_was_saved_here_and_nothing_else(tmp_path: Path) -> None:
+    with Saver(tmp_path / "a") as saver, Saver(tmp_path / "b") as other:
+        path, foreign = Path(saver.save_checkpoint(1, {"a": 1})), Path(other.save_checkpoint(1, {"a": 1}))
+        (beside := tmp_path / "a" / "other.txt").touch()
+        for name in (beside, foreign, tmp_path / "a" / ".." / "b" / path.name, f"{path}.json"):
+            with pytest.raises(UsageError, match="checkpoint-of-another-folder"):
+                saver.remove(name)
+        for name in (path, path, tmp_path / "a" / "000009.ckpt"):  # gone already is no error
+            saver.remove(name)
+    assert not path.exists() and beside.exists() and foreign.exists()
+
+
+def test_an_error_of_an_inner_part_keeps_its_words(tmp_path: Path) -> None:
+    with Saver(tmp_path) as saver:
+        weight = torch.nn.Parameter(torch.ones(1))
+        saver.save_state(1, both=[[torch.optim.SGD([weight], lr=1.0)]])
+        with pytest.raises(CheckpointError, match=r"The state of 'both\[0\]\[0\]' .* does not fit"):
+            saver.resume(both=[[torch.optim.SGD([weight, torch.nn.Parameter(torch.ones(1))], lr=1.0)]])
 
 
 def test_best_by_nothing(tmp_path: Path) -> None:
@@ -129,6 +170,20 @@ def test_what_was_left_is_told_by_its_age_and_its_process(tmp_path: Path) -> Non
     assert not folder_files._is_left(tmp_path / "gone", here)
 
 
+def test_shards_of_a_save_that_may_still_come_stay(tmp_path: Path) -> None:
+    host, gone = os.uname().nodename, 2**22 + 1
+    stays = [f"abcdef01.{host}-{os.getpid()}-0000000{n}" for n in (3, 4)] + [
+        f"abcdef01.elsewhere-{os.getpid()}-00000001"
+    ]
+    goes = [f"abcdef01.{host}-{os.getpid()}-00000002", f"abcdef01.{host}-{gone}-00000009"]
+    for who in (*stays, *goes):
+        for name in shard_names("000001.ckpt", 2, who):
+            (tmp_path / name).touch()
+    folder_files.remove_replaced_shards(tmp_path / "000001.ckpt", stays[0])
+    left = {path.name for path in tmp_path.glob("*.shard")}
+    assert left == {name for who in stays for name in shard_names("000001.ckpt", 2, who)}
+
+
 # -- shards -----------------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +214,11 @@ def test_rows_of_shards_and_shards_that_are_none(tmp_path: Path) -> None:
     )
     assert sparse.rows("w", 1, 9) is not None
     sparse.close()
+    strided = torch.arange(12.0).reshape(4, 3).t()
+    found = shard(tmp_path, "4", rows={"w": strided}).rows("w", 1, 9)
+    assert found is not None and found[0] == 1 and torch.equal(found[1], strided[1:])
+    own = shard(tmp_path, "4", own={"a": [7, None, {"b": torch.ones(2)}], "none": 3})
+    assert own.own()["a"][:2] == [7, None] and own.own()["a"][2]["b"].tolist() == [1.0, 1.0]
     for changes in ({"luxmeter_shard": 99}, {"luxmeter_shard": "x"}):
         with pytest.raises(CheckpointError, match="no shard of a checkpoint"):
             shard(tmp_path, "4", **changes).start("w")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from luxmeter.errors import LuxmeterWarning, StoreError, forget_warnings
-from luxmeter.store import SegmentWriter, compact, damage_in, read_segments
+from luxmeter.store import (
+    SegmentWriter,
+    compact,
+    damage_in,
+    read_sealed,
+    read_segments,
+    sealed,
+    write_sealed,
+)
 from luxmeter.store.segments import Follower
 
 PIECES, ROWS = 6, 50
@@ -166,3 +176,17 @@ def test_a_piece_that_a_disk_wrote_twice_counts_once(tmp_path: Path) -> None:
             rows, said = read(tmp_path / "t")
             assert rows == whole and "the copy of a piece" in said
             assert len(damage_in(tmp_path / "t")) == last - first
+
+
+def test_a_seal_of_another_table(tmp_path: Path) -> None:
+    """Right in itself, but for a file of other columns."""
+    file = tmp_path / "a.parquet"
+    write_sealed(file, pa.table({"a": [1], "b": [2]}), {})
+    with open(file, "r+b") as held:
+        start, description = sealed._description(held)
+        packed = struct.pack("<I", 7)
+        held.seek(start - sealed._TAIL.size)
+        held.write(packed + sealed._TAIL.pack(sealed._MAGIC, 1, zlib.crc32(packed), zlib.crc32(description)))
+        held.write(description)
+    with pytest.raises(StoreError, match="other columns than checksums"):
+        read_sealed(file)

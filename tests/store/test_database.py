@@ -32,6 +32,10 @@ def test_a_forked_child_opens_a_file_anew(tmp_path: Path) -> None:
     child.start()
     assert told.get(timeout=60) == 2
     child.join()
+    idle = context.Process(target=database.close)  # what it never used is its parent's
+    idle.start()
+    idle.join()
+    assert idle.exitcode == 0
     told.close()
     told.join_thread()
     assert child.exitcode == 0

@@ -148,3 +148,14 @@ def test_damage_is_said_where_it_is_read(lab: Lab) -> None:
         except LuxmeterError:
             return
     assert any("rows-damaged" in str(one.message) for one in said)
+
+
+def test_a_blob_that_may_not_be_read_is_no_damaged_one(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    assert damage_of_lab(lab.folder) == []
+    monkeypatch.setattr("luxmeter.store.inspect.sha256_of", refuse)
+    found = damage_of_lab(lab.folder)
+    assert len(found) == 6 and all("Permission denied" in one.what for one in found)
+    assert {one.mend for one in found} == {"give rights to read it"}

@@ -161,3 +161,24 @@ def test_heads_of_pages_that_are_none(tmp_path: Path) -> None:
             claims._page(head)
     with pytest.raises(ValueError, match="none of Arrow's"):
         claims._is_packed(b"\xff\xff\xff\xff")
+
+
+def test_the_head_of_a_page_with_its_fields_in_the_long_form() -> None:
+    """Thrift numbers a field by its distance from the one before, or in full where that is none of 1 to 15."""
+    head = bytes([0x05, 4, 100, 0x05, 6, 50, 0])  # fields 2 and 3, zigzag: 50 and 25 bytes
+    assert claims._page(head) == (50, 25, len(head))
+    assert claims._page(bytes([0x25, 100, 0x15, 50, 0]))[:2] == (50, 25)
+    for bad in (head[:-1], b"", bytes([0x1F, 1, 0])):
+        with pytest.raises((ValueError, IndexError, EOFError)):
+            claims._page(bad)
+
+
+@pytest.mark.parametrize("values", [list(range(1000)), ["a" * 900, "b"] * 500])
+def test_a_dictionary_counts_as_what_it_stands_for(tmp_path: Path, values: list[object]) -> None:
+    table = pa.table({"a": pa.array(values).dictionary_encode()})
+    budget = claims.Budget(tmp_path, 0)
+    assert claims.plain(table, budget)["a"].to_pylist() == values
+    assert budget.most - budget.left >= 8 * 1000
+    budget.left = 7999
+    with pytest.raises(StoreError):
+        claims.plain(table, budget)

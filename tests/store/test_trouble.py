@@ -19,6 +19,7 @@ import pytest
 from luxmeter.errors import LuxmeterWarning, StoreError
 from luxmeter.store import Image, Lab, Run, SegmentWriter, read_segments
 from luxmeter.store.liveness import Process, is_alive
+from luxmeter.store.troubles import Troubles
 
 WRITER = """
 import sys, time
@@ -352,3 +353,13 @@ def test_program_that_never_finishes_its_run(lab: Lab) -> None:
         )
         assert Run(lab.find(name).folder).state == state
         assert lab.find(name).metrics["x"]["n"] == 1
+
+
+def test_a_trouble_is_kept_once_and_told_once() -> None:
+    troubles = Troubles("r1")
+    for _ in range(3):
+        troubles.complain("disk-full", "the disk is full", "Make room")
+    assert len(troubles) == 1
+    with pytest.warns(LuxmeterWarning, match="the disk is full"):
+        troubles.tell()
+    assert not troubles

@@ -12,8 +12,10 @@ import PIL.Image
 import pytest
 import torch
 
+from luxmeter.described import DescribedMapping, with_type
 from luxmeter.errors import UsageError
 from luxmeter.store import File, Histogram, Image, Lab, object_of
+from luxmeter.store.run import Values
 from luxmeter.store.values import Stored, number_of
 
 
@@ -102,3 +104,11 @@ class StoresNothing:
 def test_what_says_it_can_be_stored_and_cannot() -> None:
     with pytest.raises(UsageError, match="'a'"):
         object_of("a", StoresNothing())
+
+
+def test_a_mapping_of_a_type_says_it_like_a_value() -> None:
+    held = Values({"optim": with_type(DescribedMapping({"lr": 0.1}), "SGD"), "plain": {"a": {"b": 1}}})
+    assert held["optim.$type"] == held["optim"]["$type"] == "SGD" and held["plain.a.b"] == 1
+    for name in ("plain.$type", "plain.a.c", "none"):
+        with pytest.raises(KeyError):
+            held[name]

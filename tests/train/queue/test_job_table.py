@@ -22,6 +22,7 @@ def test_jobs_stay_when_the_index_is_made_anew(queue: Queue) -> None:
     before = queue.table.jobs()
     assert queue.lab.reindex() == 0
     assert queue.table.jobs() == before and before[0].arguments == ("--lr", "0.1")
+    assert before[0].typed == [before[0].program, "--lr", "0.1"]
     assert queue.lab.gc(older_than_s=-1)["blobs"] == 0  # the code of a job that waits is in use
     queue.lab.close()
 

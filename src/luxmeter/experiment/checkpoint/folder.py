@@ -67,6 +67,11 @@ def file_name(kind: Kind, step: int) -> str:
     return _NAMES[kind].format(step)
 
 
+def is_saved(name: str) -> bool:
+    """Whether a file of this name is a checkpoint, a keypoint or a model."""
+    return any(pattern.fullmatch(name) for pattern in _PATTERNS.values())
+
+
 def sidecar_of(path: Path) -> Path:
     """The JSON file beside a checkpoint."""
     return Path(f"{path}.json")

@@ -28,8 +28,6 @@ def rebuild(tree: Any, tensors: Mapping[str, torch.Tensor], *, objects: list[Any
     """The state again. Tensors that shared memory when they were saved share memory again."""
     try:
         return _Decoder(tensors, objects or []).value(tree)
-    except CheckpointError:
-        raise
     except (
         LookupError,
         TypeError,

@@ -143,12 +143,8 @@ class Saver:
         taken = take_apart(state, files)
         self._writer.wait(pending=self._max_pending - 1)
         arenas = [self._arenas.pop() if self._arenas else Arena() for _ in range(2 if rank == 0 else 1)]
-        try:
-            own = Snapshot(taken.shard(rank, ranks), format="safetensors", arena=arenas[0])
-            whole = Snapshot(taken.whole, format="safetensors", arena=arenas[1]) if rank == 0 else None
-        except BaseException:
-            self._arenas += arenas
-            raise
+        own = Snapshot(taken.shard(rank, ranks), format="safetensors", arena=arenas[0])
+        whole = Snapshot(taken.whole, format="safetensors", arena=arenas[1]) if rank == 0 else None
         saved_at = datetime.now(UTC).isoformat(timespec="milliseconds")
         order = folder_files.next_order(self.folder) if rank == 0 else 0
         record: dict[str, Any] = {
@@ -284,7 +280,14 @@ class Saver:
     def remove(self, path: str | os.PathLike[str]) -> None:
         """Remove one saved file of the folder, with what lies beside it; one that is gone already is no error."""
         self.flush()
-        saved = folder_files.read_entry(Path(path), 0)
+        place = self.folder / Path(path).name
+        if Path(path).parent.resolve() != self.folder.resolve() or not folder_files.is_saved(place.name):
+            raise UsageError(
+                "checkpoint-of-another-folder",
+                f"{os.fspath(path)} is no saved file of {self.folder}.",
+                "Give a path that find_checkpoints(), find_keypoints() or find_models() named.",
+            )
+        saved = folder_files.read_entry(place, 0)
         if saved is not None:
             folder_files.remove(saved)
 

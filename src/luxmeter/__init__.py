@@ -63,6 +63,8 @@ NAMES.update(
         "operators": "luxmeter.operators:Operators",
         "trace title": "luxmeter.calls:trace_title",
         "load trace": "luxmeter.calls:load_trace",
+        "damage of trace": "luxmeter.calls:damage_of_trace",
+        "damage of checkpoints": "luxmeter.experiment:damage_of_checkpoints",
         "load ops": "luxmeter.operators:load_operators",
         "load bench": "luxmeter.operators:load_benchmark",
         "load check": "luxmeter.operators:load_check",

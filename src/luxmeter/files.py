@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import math
 import os
 import secrets
+import stat
 import zlib
 from pathlib import Path
 from typing import Any
@@ -54,9 +56,30 @@ def write_named(path: Path, data: bytes) -> None:
         ) from error
 
 
+def open_file(path: Path) -> io.BufferedReader:
+    """A file that lies in a lab, to be read. A pipe in its place, on which one would wait for ever, or a device, which has no
+    end, is an OSError: a folder may come from elsewhere."""
+    return open(path, "rb", opener=_no_pipe)
+
+
+def _no_pipe(path: str, flags: int) -> int:
+    number = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    kind = os.fstat(number).st_mode
+    if stat.S_ISREG(kind) or stat.S_ISDIR(kind):  # of a folder `open` says so itself
+        return number
+    os.close(number)
+    raise OSError(f"{path} is a pipe or a device, no file")
+
+
+def bytes_of(path: Path) -> bytes:
+    """All of a file that lies in a lab."""
+    with open_file(path) as file:
+        return file.read()
+
+
 def sha256_of(path: Path) -> str:
     """What a file's content is called, as sha256sum prints it."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -110,7 +133,7 @@ def parsed_json(text: str | bytes) -> Any:
 def read_json(path: Path, default: Any = None) -> Any:
     """What `write_json` wrote; `default` if there is no such file. Whatever else lies there is `file-damaged`."""
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             data = file.read(MOST_JSON_BYTES + 1)
         if len(data) > MOST_JSON_BYTES:
             raise ValueError(f"it has more than {MOST_JSON_BYTES >> 20} MiB")

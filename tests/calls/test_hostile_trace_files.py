@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import luxmeter as lux
+from luxmeter.calls import damage_of_trace
 from luxmeter.calls.checked import check_end, check_line
 from luxmeter.calls.diff import diff_traces
 from luxmeter.calls.records import EVENT_DTYPE
@@ -84,6 +85,25 @@ def test_a_line_that_a_disk_changed_costs_its_names(kept: Path) -> None:
     with pytest.warns(LuxmeterWarning):
         names = {row.name for row in lux.load_trace(kept).table().rows}
     assert "torch.ones" not in names and "torch.twos" not in names
+
+
+@pytest.mark.parametrize("left", [0, 0.5])
+def test_names_that_were_cut_off_a_trace_that_ended_are_told(kept: Path, left: float) -> None:
+    [words] = kept.glob("rank*/words.jsonl")
+    data = words.read_bytes()
+    words.write_bytes(data[: int(len(data) * left)])
+    with pytest.warns(LuxmeterWarning, match="the names of .* call"):
+        lux.load_trace(kept).table()
+    assert [what for place, what in damage_of_trace(kept) if place == words]
+
+
+def test_totals_without_names_are_told(tmp_path: Path) -> None:
+    with lux.trace(keep=tmp_path / "t", totals=True):
+        torch.ones(2) + 1
+    [words] = (tmp_path / "t").glob("rank*/words.jsonl")
+    words.unlink()
+    with pytest.warns(LuxmeterWarning, match="the names of"):
+        lux.load_trace(tmp_path / "t").table()
 
 
 def test_what_is_no_trace(tmp_path: Path, kept: Path) -> None:

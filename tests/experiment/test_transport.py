@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import shutil
 import tarfile
@@ -124,6 +125,37 @@ def test_members_that_lead_outside_are_refused(
     assert sorted(p.name for p in tmp_path.iterdir()) == before and other.runs() == []
     assert not Path("/tmp/evil-luxmeter").exists()
     assert sorted(p.name for p in other.folder.iterdir() if p.name.startswith(".import")) == []
+
+
+def test_a_folder_comes_in_with_the_rights_of_this_user(lab: Lab, other: Lab, tmp_path: Path) -> None:
+    folder = export_run(full_run(lab), tmp_path / "out")
+    program = folder / "run.json"
+    program.chmod(0o4777)
+    before = os.umask(0o027)
+    try:
+        taken = import_run(other, folder).folder
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o7777 for path in taken.rglob("*") if path.is_file()}
+    assert modes == {0o640}
+    assert (taken / "run.json").stat().st_mtime_ns == program.stat().st_mtime_ns
+
+
+@pytest.mark.parametrize("ending", ["", ".zip", ".tar"])
+def test_no_export_holds_what_a_link_leads_to(lab: Lab, tmp_path: Path, ending: str) -> None:
+    run = full_run(lab)
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("the key of the house")
+    (run.folder / "files").mkdir(exist_ok=True)
+    (run.folder / "files" / "file").symlink_to(tmp_path / "private" / "key")
+    (run.folder / "files" / "folder").symlink_to(tmp_path / "private")
+    os.mkfifo(run.folder / "files" / "pipe")
+    out = export_run(run, tmp_path / f"out{ending}")
+    other = Lab.open(tmp_path / "third")
+    taken = import_run(other, out).folder
+    for place in (taken, *([] if ending else [out])):
+        assert not [path for path in place.rglob("*") if path.is_file() and b"house" in path.read_bytes()]
+        assert not {path.name for path in (place / "files").rglob("*")} & {"file", "folder", "pipe", "key"}
 
 
 def test_a_link_that_a_later_member_writes_through(lab: Lab, other: Lab, tmp_path: Path) -> None:

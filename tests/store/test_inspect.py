@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import luxmeter as lux
 from luxmeter.errors import LuxmeterError
-from luxmeter.store import Lab, damage_of_lab
+from luxmeter.store import Lab, damage_of_lab, results_into
 from luxmeter.view.cli import build_app
 
 
@@ -65,6 +69,82 @@ def test_each_damage_is_listed_with_what_mends_it(lab: Lab) -> None:
         "luxmeter reindex makes it anew"
     ]
     assert found["runs/half"]["mend"] == found[".import-1234abcd"]["mend"] == "luxmeter gc removes it"
+
+
+def garble(path: Path) -> None:
+    path.unlink()
+    path.write_bytes(b"\xff\xfe{garbage")
+
+
+def cut(path: Path) -> None:
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[: len(data) // 2])
+
+
+@pytest.fixture(scope="module")
+def full_lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab with a file of each kind that a run may hold."""
+    torch = pytest.importorskip("torch")
+    place = tmp_path_factory.mktemp("full") / "lab"
+    lab = Lab.open(place)
+    with lab.create_run("all") as run, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run.log({"loss": 1.0})
+        files = run.folder / "files"
+        files.mkdir(exist_ok=True)
+        for name in ("command", "code", "random", "ending", "trainer"):
+            (files / f"{name}.json").write_text("{}\n")
+        (run.folder / "sources.json").write_text('{"loss": "output"}\n')
+        with lux.trace(keep=run.folder / "calls" / "trace"):
+            torch.nn.Linear(4, 8)(torch.ones(2, 4)).sum()
+        model = torch.nn.Linear(4, 8)
+        with results_into(run.folder):
+            lux.analyze(model, torch.ones(2, 4))
+        saver = lux.Saver(files / "save")
+        saver.save_checkpoint(1, {"model": model.state_dict()})
+        saver.close()
+    with lux.trace(keep=place / "traces" / "alone"):
+        torch.ones(3).sum()
+    queued = place / "queue" / "code" / "c1"
+    (queued / "blobs" / "ab").mkdir(parents=True)
+    body = b"print(1)"
+    name = hashlib.sha256(body).hexdigest()
+    (queued / "blobs" / "ab" / name).write_bytes(body)
+    (queued / "code.json").write_text("{}\n")
+    return place
+
+
+@pytest.mark.parametrize("damage", [garble, cut])
+def test_damage_of_every_kind_of_file_is_listed(
+    full_lab: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    lab = tmp_path / "lab"
+    shutil.copytree(full_lab, lab)
+    assert damage_of_lab(lab) == []
+    run = next((lab / "runs").iterdir())
+    patterns = [
+        "files/command.json", "files/code.json", "files/random.json", "files/ending.json", "files/trainer.json",
+        "sources.json", "summary.json", "results/model/0001/result.json", "results/model/0001/model.json",
+        "files/save/*.ckpt", "files/save/*.ckpt.json", "calls/trace/trace.json", "calls/trace/rank*/end.json",
+        "calls/trace/rank*/words.jsonl", "calls/trace/rank*/events/*.parquet", "calls/trace/sources/*.txt",
+    ]  # fmt: skip
+    looked_at = [path for pattern in patterns for path in [next(run.glob(pattern))]]
+    looked_at += [
+        next((lab / "traces").glob("alone/rank*/events/*.parquet")),
+        next((lab / "queue" / "code").glob("*/blobs/*/*")),
+        next((lab / "queue" / "code").glob("*/code.json")),
+    ]
+    unlisted = []
+    for path in looked_at:
+        whole = path.read_bytes()
+        damage(path)
+        found = damage_of_lab(lab)
+        if not found or not all(one.mend for one in found):
+            unlisted.append(path.relative_to(lab).as_posix())
+        path.write_bytes(whole)
+    assert unlisted == []
+    assert damage_of_lab(lab) == []
 
 
 def test_gc_removes_what_killed_commands_left(lab: Lab) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from luxmeter.calls import core as core
     from luxmeter.calls import export as export
     from luxmeter.calls.cost import CostReport as CostReport
+    from luxmeter.calls.damage import damage_of_trace as damage_of_trace
     from luxmeter.calls.device import Device as Device
     from luxmeter.calls.device import current_device as current_device
     from luxmeter.calls.device import raise_failure as raise_failure
@@ -78,6 +79,7 @@ __getattr__, __dir__, __all__ = door(
     {
         "core": "core",
         "CostReport": "cost",
+        "damage_of_trace": "damage",
         "Device": "device",
         "current_device": "device",
         "raise_failure": "device",

@@ -36,7 +36,7 @@ from luxmeter.calls.records import (
 )
 from luxmeter.calls.sites import short_names
 from luxmeter.errors import LuxmeterError, TraceError
-from luxmeter.files import read_json
+from luxmeter.files import bytes_of, read_json
 from luxmeter.render import counted, span
 from luxmeter.store import read_sealed, read_segments, tell_loss
 
@@ -204,7 +204,7 @@ def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = 
     """Read one trace, or several as one. `running` stands in for the end of this process's part while it runs."""
     merger = _Merger()
     for folder in folders:
-        with _reading(folder):
+        with reading(folder):
             identity_of(folder)
             for process in sorted(folder.glob("rank*-*"), key=_rank_and_pid):
                 merger.add(process, running)
@@ -212,7 +212,7 @@ def read_recording(folders: Sequence[Path], *, running: dict[str, Any] | None = 
 
 
 @contextlib.contextmanager
-def _reading(folder: Path) -> Iterator[None]:
+def reading(folder: Path) -> Iterator[None]:
     """Whatever damaged bytes make of who reads them is one kind of error, with the trace's name."""
     try:
         yield
@@ -236,7 +236,7 @@ def _damaged(folder: Path, why: str) -> TraceError:
 
 def trace_title(folder: Path) -> str:
     """A trace in a line: how many calls in how long. Reads two columns of it only."""
-    with _reading(folder):
+    with reading(folder):
         return _title(folder)
 
 
@@ -263,7 +263,7 @@ def _title(folder: Path) -> str:
 
 def identity_of(folder: Path) -> dict[str, Any]:
     """What a trace's `trace.json` says, looked at; an error if it is none, damaged, or of a later format."""
-    with _reading(folder):
+    with reading(folder):
         identity = read_json(folder / "trace.json")
         if identity is None:
             raise TraceError(
@@ -298,6 +298,7 @@ class _Reading:
     signatures: Numbers
     sites: Numbers
     rows: int | None = None
+    words: Path | None = None  # of a process that ended, which told all names: an unknown one was lost
 
     def __call__(self) -> Columns:
         part = events_of_part(self.place)
@@ -308,11 +309,16 @@ class _Reading:
         part = part.slice(0, self.rows)
         (batch,) = part.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=part.schema)]
         columns = {name: numbers_of(batch.column(name)) for name in batch.schema.names}
-        for name in ("callable", "section", "module"):
-            columns[name] = _map(self.callables, columns[name])
-        columns["signature"] = _map(self.signatures, columns["signature"])
-        written = columns.get("site")  # not in format 1
-        columns["site"] = np.zeros(part.num_rows, np.uint32) if written is None else _map(self.sites, written)
+        known = dict.fromkeys(("callable", "section", "module"), self.callables)
+        known |= {"signature": self.signatures, "site": self.sites}
+        columns.setdefault("site", np.zeros(part.num_rows, np.uint32))  # not in format 1
+        nameless = 0
+        for name, table in known.items():
+            found = _map(table, columns[name])
+            nameless = max(nameless, int(np.count_nonzero(columns[name])) - int(np.count_nonzero(found)))
+            columns[name] = found
+        if nameless and self.words is not None:
+            _tell_nameless(self.words, nameless)
         columns["process"] = np.full(part.num_rows, self.process, dtype=np.uint32)
         return columns
 
@@ -359,8 +365,9 @@ class _Merger:
         )
         sites = _lookup({old: self._sites.setdefault(w, len(self._sites)) for old, w in record.sites.items()})
         self._on_device.append(DeviceRows(process))
+        words = process / "words.jsonl" if record.has_ended else None
         for place in parts_of(process):
-            read = _Reading(place, number, callables, signatures, sites)
+            read = _Reading(place, number, callables, signatures, sites, words=words)
             columns = read()
             rows, start = len(columns["flags"]), columns["start_ns"]
             if rows:
@@ -373,6 +380,8 @@ class _Merger:
             histogram = np.array(row[-1], dtype=np.int64)
             site = int(_map(sites, np.array([row[-2] if len(row) > 12 else 0]))[0])  # not in format 1
             thread, flags, n, total, child, wait, low, high = row[3:11]
+            if words is not None and bool(row[0]) > bool(ids[0]):
+                _tell_nameless(words, n)
             self._totals.append(
                 TotalsRow(number, int(ids[0]), int(signature), int(ids[1]), thread, flags, n, total, child, wait, low,
                           high, histogram, site)
@@ -460,16 +469,13 @@ class _Merger:
 def read_process(process: Path, running: dict[str, Any] | None = None) -> ProcessRecord:
     """What one process told about itself."""
     rank, pid = _rank_and_pid(process)
-    try:
-        told = (process / "words.jsonl").read_bytes().decode("utf-8", "surrogateescape")
-        lines = told.split("\n")
-    except FileNotFoundError:
-        lines = [""]
+    # Before the names: where it is there, all of them were told.
+    end = read_json(process / "end.json", default=None)
     damaged: list[str] = []
-    callables, signatures, threads, sites = read_lines(lines[:-1], damaged)  # behind the last newline: torn
+    callables, signatures, threads, sites = read_lines(lines_of(process), damaged)
     if damaged:
         tell_loss(process / "words.jsonl", f"{len(damaged)} of its lines")
-    end = read_json(process / "end.json", default=None)
+    has_ended = end is not None
     if end is not None:
         check_end(end)
     else:
@@ -478,7 +484,18 @@ def read_process(process: Path, running: dict[str, Any] | None = None) -> Proces
         if number in signatures:
             ranges = tuple((low, high) for low, high in pairs)
             signatures[number] = replace(signatures[number], float_ranges=ranges)
-    return ProcessRecord(end.get("rank", rank), pid, callables, signatures, threads, end, sites)
+    return ProcessRecord(
+        end.get("rank", rank), pid, callables, signatures, threads, end, sites, has_ended=has_ended
+    )
+
+
+def lines_of(process: Path) -> list[str]:
+    """The whole lines of words.jsonl."""
+    try:
+        told = bytes_of(process / "words.jsonl").decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return []
+    return told.split("\n")[:-1]  # behind the last newline: torn
 
 
 _IN_EVERY_FORMAT = {*EVENT_SCHEMA.names} - {"site"}  # which format 1 has not
@@ -522,6 +539,22 @@ def _parts(process: Path, columns: list[str] | None = None) -> Iterable[pa.Table
 def set_own_work_apart(columns: Columns) -> None:
     """Take the recorder's own work, which has events of its own, off the events around it."""
     OwnWork.of_all(columns).take_off(columns)
+
+
+def _tell_nameless(words: Path, calls: int) -> None:
+    tell_loss(words, f"the names of {counted(calls, 'call')}")
+
+
+def nameless_in(part: Path, record: ProcessRecord) -> int:
+    """How many events of a part have a name that is not there."""
+    table = events_of_part(part)
+    known = {"callable": record.callables, "signature": record.signatures, "site": record.sites}
+    missing = 0
+    for name, told in known.items():
+        if table is not None and name in table.column_names:
+            ids = table.column(name).to_numpy()
+            missing = max(missing, int(np.count_nonzero(ids)) - int(np.isin(ids[ids != 0], list(told)).sum()))
+    return missing
 
 
 def _lookup(known: dict[int, int]) -> Numbers:

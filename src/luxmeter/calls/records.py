@@ -144,6 +144,7 @@ class ProcessRecord:
     threads: Mapping[int, str]
     end: Mapping[str, Any] = field(default_factory=dict)
     sites: Mapping[int, SiteNames] = field(default_factory=dict)
+    has_ended: bool = False  # and said so: all its names were told
 
     @property
     def complete(self) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 from luxmeter.calls.records import SiteNames
 from luxmeter.errors import UsageError
-from luxmeter.files import write_file
+from luxmeter.files import bytes_of, write_file
 
 SOURCES = "sources"  # in the folder of a trace
 _LARGEST = 1 << 22  # bytes of a file that is kept
@@ -153,7 +153,7 @@ def read_source(folders: Iterable[Path], called: str) -> str | None:
     """The text of that name, in one of the traces' folders."""
     for folder in folders if called else ():
         try:
-            return (folder / SOURCES / f"{called}.txt").read_text(encoding="utf-8")
+            return bytes_of(folder / SOURCES / f"{called}.txt").decode("utf-8")
         except OSError:
             continue
     return None

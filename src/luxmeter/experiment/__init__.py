@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from luxmeter.experiment.capture.snapshot import snapshot_refs as snapshot_refs
     from luxmeter.experiment.capture.started import program_follows as program_follows
     from luxmeter.experiment.capture.system_metrics import gpu_memory as gpu_memory
+    from luxmeter.experiment.checkpoint.folder import damage_of_checkpoints as damage_of_checkpoints
     from luxmeter.experiment.checkpoint.folder import file_name as file_name
     from luxmeter.experiment.checkpoint.folder import latest_order as latest_order
     from luxmeter.experiment.checkpoint.folder import saved_since as saved_since
@@ -129,6 +130,7 @@ __getattr__, __dir__, __all__ = door(
         "snapshot_refs": "capture.snapshot",
         "program_follows": "capture.started",
         "gpu_memory": "capture.system_metrics",
+        "damage_of_checkpoints": "checkpoint.folder",
         "file_name": "checkpoint.folder",
         "latest_order": "checkpoint.folder",
         "saved_since": "checkpoint.folder",

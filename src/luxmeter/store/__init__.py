@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from luxmeter.store.rows import RunRow as RunRow
     from luxmeter.store.rows import flatten as flatten
     from luxmeter.store.run import Run as Run
+    from luxmeter.store.sealed import damage_of as damage_of
     from luxmeter.store.sealed import read_sealed as read_sealed
     from luxmeter.store.sealed import tell_loss as tell_loss
     from luxmeter.store.sealed import write_sealed as write_sealed
@@ -143,6 +144,7 @@ __getattr__, __dir__, __all__ = door(
         "RunRow": "rows",
         "flatten": "rows",
         "Run": "run",
+        "damage_of": "sealed",
         "read_sealed": "sealed",
         "tell_loss": "sealed",
         "write_sealed": "sealed",

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from luxmeter.errors import StoreError
-from luxmeter.files import make_below, sha256_of, write_file
+from luxmeter.files import bytes_of, make_below, sha256_of, write_file
 from luxmeter.store.layout import BLOBS, is_named, named
 from luxmeter.store.values import blob_name
 
@@ -77,7 +77,7 @@ def blob_path(run_folder: Path, name: str) -> Path:
 def read_blob(run_folder: Path, name: str) -> bytes:
     """The bytes called `name`, checked against it."""
     try:
-        body = blob_path(run_folder, name).read_bytes()
+        body = bytes_of(blob_path(run_folder, name))
     except FileNotFoundError:
         raise StoreError(
             "blob-missing",
@@ -87,7 +87,7 @@ def read_blob(run_folder: Path, name: str) -> bytes:
     except OSError as error:
         raise StoreError(
             "blob-damaged",
-            f"Blob {name} in {run_folder} cannot be read: {error.strerror}.",
+            f"Blob {name} in {run_folder} cannot be read: {error.strerror or error}.",
             "Restore it from a copy, or give rights to read it.",
         ) from error
     if blob_name(body) != name:

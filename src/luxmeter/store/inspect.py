@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from luxmeter.by_name import by_name
 from luxmeter.errors import LuxmeterError
-from luxmeter.files import read_json, sha256_of
+from luxmeter.files import sha256_of
 from luxmeter.settings import LAB_FILE, SETTINGS_FILE
-from luxmeter.store import checked, layout
+from luxmeter.store import checked, layout, records
 from luxmeter.store.catalog import row_of
+from luxmeter.store.lab import Lab
 from luxmeter.store.rank_writer import rank_folders
 from luxmeter.store.results import results_of
 from luxmeter.store.run import Run
 from luxmeter.store.segments import damage_in
 
 _COPY = "restore it from a copy"
+_QUEUE_AGAIN = f"{_COPY}, or cancel the jobs that wait with it (luxmeter queue) and add them again"
+_FILES: dict[str, Callable[[Path], object]] = {  # of a run, beside what its row is made of
+    layout.SOURCES: checked.read_sources,
+    f"{layout.FILES}/{records.COMMAND}": records.read_command,
+    f"{layout.FILES}/{records.CODE}": records.read_code,
+    f"{layout.FILES}/{records.RANDOM}": records.read_random,
+    f"{layout.FILES}/{records.ENDING}": records.read_ending,
+    f"{layout.FILES}/trainer.json": lambda run: checked.read_mapping(run / layout.FILES / "trainer.json"),
+    f"{layout.FILES}/import.json": lambda run: checked.read_mapping(run / layout.FILES / "import.json"),
+}
 
 
 @dataclass(frozen=True)
@@ -34,8 +47,8 @@ class Damage:
 def damage_of_lab(lab: Path, *, progress: Callable[[int], None] = lambda n: None) -> list[Damage]:
     """Look at all of a lab."""
     found: list[Damage] = []
-    for name in (LAB_FILE, SETTINGS_FILE):
-        found += _tried(lab, lab / name, lambda name=name: read_json(lab / name), _COPY)  # type: ignore[misc]
+    found += _tried(lab, lab / LAB_FILE, lambda: Lab.open(lab, create=False), _COPY)
+    found += _tried(lab, lab / SETTINGS_FILE, lambda: checked.read_mapping(lab / SETTINGS_FILE), _COPY)
     for pattern in layout.STAGING:
         found += [_left(lab, path) for path in sorted(lab.glob(pattern))]
     runs = lab / layout.RUNS
@@ -45,7 +58,12 @@ def damage_of_lab(lab: Path, *, progress: Callable[[int], None] = lambda n: None
             found.append(_left(lab, folder))
         elif folder.is_dir() and not folder.is_symlink():
             found += _of_run(lab, folder)
+    found += _of_traces(lab, lab / layout.TRACES)
     found += _of_blobs(lab, lab / layout.BLOBS)
+    for code in sorted((lab / layout.QUEUE / "code").glob("*")):
+        record = code / records.CODE
+        found += _tried(lab, record, functools.partial(checked.read_mapping, record), _QUEUE_AGAIN)
+        found += _of_blobs(lab, code / layout.BLOBS, _QUEUE_AGAIN)
     found += _of_databases(lab)
     return found
 
@@ -63,23 +81,39 @@ def _of_run(lab: Path, folder: Path) -> Iterator[Damage]:
                     yield Damage(_below(lab, table), what, f"{_COPY}; all else in it is read")
             except (LuxmeterError, OSError) as error:
                 yield Damage(_below(lab, table), _said(error), _COPY)
+        yield from _tried(lab, part / layout.SUMMARY, functools.partial(checked.read_summary, part), _COPY)
     yield from _of_blobs(lab, folder / layout.BLOBS)
-    yield from _tried(lab, folder / layout.RESULTS, lambda: results_of(folder), _COPY)
-    for name in ("code.json", "command.json", layout.SUMMARY):
-        yield from _tried(lab, folder / name, lambda name=name: read_json(folder / name), _COPY)  # type: ignore[misc]
+    yield from _of_traces(lab, folder / layout.CALLS)
+    for result in results_of(folder):
+        if result.kind != "trace":
+            yield from _tried(lab, result.folder, result.load, f"{_COPY}, or measure it again")
+    for name, look in _FILES.items():
+        yield from _tried(lab, folder / name, functools.partial(look, folder), _COPY)
+    with contextlib.suppress(ImportError):  # without torch nobody reads them here
+        for place, what in by_name("damage of checkpoints")(folder / layout.FILES):
+            yield Damage(_below(lab, place), what, f"{_COPY}; the ones before it are as they were")
 
 
-def _of_blobs(lab: Path, folder: Path) -> Iterator[Damage]:
+def _of_traces(lab: Path, folder: Path) -> Iterator[Damage]:
+    for trace in sorted(folder.glob("[!.]*")):
+        if trace.is_dir() and not trace.is_symlink():
+            for place, what in by_name("damage of trace")(trace):
+                yield Damage(_below(lab, place), what, f"{_COPY}, or trace again; all else in it is read")
+
+
+def _of_blobs(lab: Path, folder: Path, mend: str = _COPY) -> Iterator[Damage]:
     for blob in sorted(folder.glob("*/*")):
         if layout.is_named("blob", blob.name):
             with contextlib.suppress(FileNotFoundError):
                 try:
                     right = sha256_of(blob) == blob.name
-                except PermissionError as error:
-                    yield Damage(_below(lab, blob), _said(error), "give rights to read it")
+                except FileNotFoundError:
+                    raise
+                except OSError as error:
+                    yield Damage(_below(lab, blob), _said(error), _mend_of(error, mend))
                     continue
                 if not right:
-                    yield Damage(_below(lab, blob), "it does not hold what its name says", _COPY)
+                    yield Damage(_below(lab, blob), "it does not hold what its name says", mend)
 
 
 def _of_databases(lab: Path) -> Iterator[Damage]:
@@ -101,8 +135,14 @@ def _tried(lab: Path, place: Path, look: Callable[[], object], mend: str) -> Ite
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             look()
+    except ImportError:
+        return  # without torch nobody reads it here
     except (LuxmeterError, OSError) as error:
-        yield Damage(_below(lab, place), _said(error), mend)
+        yield Damage(_below(lab, place), _said(error), _mend_of(error, mend))
+
+
+def _mend_of(error: Exception, mend: str) -> str:
+    return "give rights to read it" if isinstance(error, PermissionError) else mend
 
 
 def _left(lab: Path, path: Path) -> Damage:

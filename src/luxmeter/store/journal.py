@@ -11,6 +11,7 @@ import os
 import socket
 from pathlib import Path
 
+from luxmeter.files import open_file
 from luxmeter.store.layout import JOURNAL, is_named
 
 
@@ -35,7 +36,7 @@ def read_tail(lab_folder: Path, offsets: dict[str, int]) -> tuple[set[str], dict
         if size < start:
             start = 0  # it was cut: everything in it is news
         if size > start:
-            with open(path, "rb") as file:
+            with open_file(path) as file:
                 file.seek(start)
                 tail = file.read(size - start)
             whole = tail[: tail.rfind(b"\n") + 1]

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from luxmeter.files import open_file
 from luxmeter.store.output_file import LOGS_FOLDER, OUTPUT, output_tails
 
 _HEAD = 256  # bytes that tell a file
@@ -46,7 +47,7 @@ class OutputFollower:
         parts, seen = [], {}
         for path in self._files:
             try:
-                with open(path, "rb") as file:
+                with open_file(path) as file:
                     found = os.fstat(file.fileno())
                     name, head = str(found.st_ino), file.read(min(_HEAD, found.st_size))
                     start, mark = self._read.get(name, (0, 0))

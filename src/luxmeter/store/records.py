@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from luxmeter.files import read_json
+from luxmeter.files import bytes_of, open_file, read_json
 from luxmeter.late import late
 from luxmeter.store.checked import damaged, read_status
 from luxmeter.store.layout import TABLES, is_named
@@ -196,7 +196,7 @@ def _typed(path: Path, found: Any, usual: Mapping[str, Any]) -> dict[str, Any]:
 def read_children(run_folder: Path) -> list[str]:
     """The ids of the runs that were begun inside this one, in that order."""
     try:
-        lines = (run_folder / FILES_FOLDER / CHILDREN).read_text(encoding="utf-8", errors="replace").split()
+        lines = bytes_of(run_folder / FILES_FOLDER / CHILDREN).decode("utf-8", "replace").split()
     except OSError:
         return []
     return list(dict.fromkeys(line for line in lines if is_named("run", line)))
@@ -214,7 +214,7 @@ def read_output(run_folder: Path) -> str:
 def read_output_beginning(run_folder: Path, most_bytes: int) -> str:
     """The first lines of a run's output, of so many bytes; empty if there is none."""
     try:
-        with open(run_folder / LOGS_FOLDER / OUTPUT, "rb") as file:
+        with open_file(run_folder / LOGS_FOLDER / OUTPUT) as file:
             return file.read(most_bytes).decode("utf-8", "replace")
     except OSError:
         return ""
@@ -228,7 +228,7 @@ def read_output_end(run_folder: Path, most_bytes: int = 1 << 16) -> str:
     for part in (newer, older, path):
         left = most_bytes - len(data)
         try:
-            with open(part, "rb") as file:
+            with open_file(part) as file:
                 size = file.seek(0, os.SEEK_END)
                 is_cut = size > left
                 file.seek(max(0, size - left))
@@ -243,7 +243,7 @@ def read_output_end(run_folder: Path, most_bytes: int = 1 << 16) -> str:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return bytes_of(path)
     except OSError:
         return b""
 

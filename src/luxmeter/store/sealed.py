@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter.errors import StoreError, warn_once
+from luxmeter.files import open_file
 from luxmeter.late import late
 from luxmeter.store.claims import read_groups
 
@@ -106,7 +107,7 @@ def _description(file: IO[bytes]) -> tuple[int, bytes]:
 
 def _sums(path: Path) -> list[int] | None:
     """The checksums out of the seal; None without one."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         start, description = _description(file)
         file.seek(max(0, start - _TAIL.size))
         tail = file.read(min(start, _TAIL.size))

@@ -31,7 +31,7 @@ from typing import IO, TYPE_CHECKING, Any
 import psutil
 
 from luxmeter.errors import LuxmeterError, StoreError
-from luxmeter.files import make_below, sync_folder
+from luxmeter.files import make_below, open_file, sync_folder
 from luxmeter.late import late
 from luxmeter.store.claims import Budget, read_stream
 from luxmeter.store.layout import named
@@ -320,7 +320,7 @@ def _pieces(path: Path, start: int, lost: list[str] | None = None) -> Iterator[t
     What is damaged is passed over, with a warning, and named in `lost`.
     """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             budget = Budget(path, size)
             if file.read(4) != _OLD:
@@ -418,7 +418,11 @@ class _Bounded(io.BufferedReader):
 
 
 def _parquet_files(folder: Path) -> list[Path]:
-    return [folder / PARQUET] if (folder / PARQUET).exists() else []
+    try:
+        open_file(folder / PARQUET).close()  # Arrow would wait on a pipe for ever
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder / PARQUET]
 
 
 def _folded(parquet: Path) -> list[tuple[str, int]]:

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from luxmeter.experiment.checkpoint.format import (
 )
 from luxmeter.experiment.checkpoint.rebuild import rebuild_plain
 from luxmeter.experiment.checkpoint.shards import SUFFIX, named_in, order_of
-from luxmeter.files import parsed_json, sha256_of
+from luxmeter.files import bytes_of, parsed_json, sha256_of
 
 Kind = Literal["checkpoint", "keypoint", "model"]
 
@@ -42,6 +42,7 @@ _NAMES: dict[Kind, str] = {
     "keypoint": "keep.{:06d}.ckpt",
     "model": "model.{:06d}.pth",
 }
+_SUFFIXES = (".ckpt", ".pth", SUFFIX)
 _DAY_SECONDS = 86_400
 
 
@@ -184,6 +185,26 @@ def verify(saved: SavedFile) -> dict[str, Any]:
     raise damaged(saved.path, "its content changed since it was written (the sha256 differs)")
 
 
+def damage_of_checkpoints(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The files with a side-car below a folder that are not what was written, and side-cars that say nothing: where, and what."""
+    for sidecar in sorted(folder.rglob("*.json")):
+        path = sidecar.with_suffix("")
+        if path.suffix not in _SUFFIXES or not path.is_file():
+            continue
+        saved = read_entry(path, 0)
+        try:
+            if saved is not None and not saved.records:
+                yield sidecar, "it does not say what was written"
+            elif saved is not None:
+                verify(saved)
+        except CheckpointError as error:
+            yield path, error.what
+        except FileNotFoundError:
+            continue  # replaced meanwhile, by a training that goes on
+        except OSError as error:
+            yield path, str(error)
+
+
 def to_remove(files: list[SavedFile], *, max_to_keep: int, metric: str | None, mode: str) -> list[SavedFile]:
     """Which files go: all but the newest, or all but the best by a metric; the very newest always stays."""
     if metric is None:
@@ -291,7 +312,7 @@ def _read_sidecar(path: Path) -> tuple[dict[str, Any], ...]:
 def _records_in(sidecar: str, *_state: int) -> tuple[dict[str, Any], ...]:
     """What a side-car says; it is read again when it is another file than before."""
     try:
-        record = parsed_json(Path(sidecar).read_text("utf-8"))
+        record = parsed_json(bytes_of(Path(sidecar)).decode("utf-8"))
         records = [record, *([record["previous"]] if "previous" in record else [])]
         for one in records:
             if not (isinstance(one["sha256"], str) and isinstance(one["size_bytes"], int)):

@@ -67,8 +67,7 @@ def export_run(run: Run, target: Path) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not ending:
-            shutil.copytree(run.folder, temporary, ignore=shutil.ignore_patterns(".*"))
-            write_file(temporary / MANIFEST, _manifest(run))
+            _write_folder(run, temporary)
         elif ending == ".zip":
             _write_zip(run, temporary)
         else:
@@ -120,6 +119,17 @@ def _manifest(run: Run) -> bytes:
     """What each file of the run is."""
     files = {name.partition("/")[2]: sha256_of(path) for path, name in _files(run)}
     return json_text({"format": FORMAT, "files": files}).encode()
+
+
+def _write_folder(run: Run, target: Path) -> None:
+    target.mkdir()
+    write_file(target / MANIFEST, _manifest(run))
+    for path, name in _files(run):
+        place = target / name.partition("/")[2]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place)
+        moment = path.stat()
+        os.utime(place, ns=(moment.st_atime_ns, moment.st_mtime_ns))
 
 
 def _write_zip(run: Run, target: Path) -> None:
@@ -283,7 +293,10 @@ def _copy_folder(source: Path, staging: Path) -> None:
         target = _target(staging, path.relative_to(source).as_posix())
         with open(path, "rb") as body:
             _write(body, target, room)
-        shutil.copystat(path, target)
+        moment = path.stat()
+        os.utime(
+            target, ns=(moment.st_atime_ns, moment.st_mtime_ns)
+        )  # its rights are not ours: the umask says them
 
 
 def _run_in(staging: Path, source: Path) -> Path:

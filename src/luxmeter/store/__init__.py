@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from luxmeter.store.jobs import JobTable as JobTable
     from luxmeter.store.jobs import Needs as Needs
     from luxmeter.store.journal import host_name as host_name
+    from luxmeter.store.known_traces import KnownTrace as KnownTrace
+    from luxmeter.store.known_traces import KnownTraces as KnownTraces
     from luxmeter.store.lab import Lab as Lab
     from luxmeter.store.origin import is_own as is_own
     from luxmeter.store.output_file import OutputFile as OutputFile
@@ -111,6 +113,8 @@ __getattr__, __dir__, __all__ = door(
         "JobTable": "jobs",
         "Needs": "jobs",
         "host_name": "journal",
+        "KnownTrace": "known_traces",
+        "KnownTraces": "known_traces",
         "Lab": "lab",
         "layout": "layout",
         "Damage": "inspect",

@@ -160,6 +160,50 @@ def test_a_trace_is_explored(lab: Path) -> None:
     assert ask.get("/trace/nothing").status_code == 404
 
 
+def test_all_traces_of_the_lab_are_listed_those_of_runs_with_their_run(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = client(lab)
+    third = named("third", lab)
+    with lux.Experiment(EVIL, quiet=True):
+        for _ in range(2):
+            with lux.trace():
+                torch.ones(1)
+    shutil.copytree(third.results("trace")[0].folder, lab / "traces" / "alone-20261118-200000")
+    page = ask.get("/traces").text
+    assert (
+        "page 1 of 1, 4 traces" in page
+        and f">third {third.id.partition('-')[0]}</a>" in page
+        and "<img" not in page
+    )
+    links = re.findall(r'href="(/(?:run|trace)/[^"]*)"', page)
+    assert len([at for at in links if "trace" in at]) == 4 and "/trace/alone-20261118-200000" in links
+    evil = named(EVIL, lab)
+    assert links[:3] == [
+        f"/run/{evil.id}/trace?n=1",
+        f"/run/{evil.id}",
+        f"/run/{evil.id}/trace?n=0",
+    ]  # the newest first
+    for at in links:
+        assert ask.get(at).status_code == 200, at
+    assert page.count("1 call in") == 2 and page.count("3,000 calls in") == 2
+    (third.folder / "status.json").write_text("{")
+    shutil.rmtree(evil.folder)
+    left = ask.get("/traces")
+    assert left.status_code == 200 and "page 1 of 1, 2 traces" in left.text and evil.id not in left.text
+    monkeypatch.setattr("luxmeter.view.app.trace_pages.PAGE", 1)
+    first, second = ask.get("/traces").text, ask.get("/traces?page=2").text
+    assert "page 1 of 2" in first and 'href="/traces?page=2"' in first and "page 2 of 2" in second
+    assert (
+        "There are 2 pages" in ask.get("/traces?page=9").text
+        and "page 1 of 2" in ask.get("/traces?page=-1").text
+    )
+    for run in (lab / "runs").iterdir():
+        shutil.rmtree(run)
+    shutil.rmtree(lab / "traces")
+    assert "No trace is kept here yet" in ask.get("/traces").text
+
+
 def test_a_step_leads_to_its_part_of_the_timeline(lab: Path) -> None:
     weight = torch.nn.Parameter(torch.rand(4))
     optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -37,7 +37,7 @@ from starlette.routing import Route
 from luxmeter.errors import LuxmeterError, StoreError, UsageError
 from luxmeter.experiment import open_lab, runs
 from luxmeter.render import numbers
-from luxmeter.store import Result, Run
+from luxmeter.store import KnownTraces, Result, Run
 from luxmeter.view.app import compare, run_pages, runs_list, shell, start, trace_pages
 from luxmeter.view.app.curves_part import Chosen, part_of
 from luxmeter.view.app.guard import Guard
@@ -61,6 +61,7 @@ class App:
         self.edit = edit
         self.ending = asyncio.Event()
         self._views = TraceViews()
+        self._known_traces = KnownTraces(lab)
 
     def routes(self) -> list[Route]:
         """Address by address."""
@@ -69,7 +70,7 @@ class App:
             Route("/", page("luxmeter", lambda r: start.start_page(self.lab))),
             Route("/runs", page("Runs", lambda r: runs_list.runs_page(runs_list.Asked.of(r.query_params), self.lab))),
             Route("/compare", page("Compare", self._compare)),
-            Route("/traces", page("Traces", lambda r: trace_pages.traces_page(self.lab))),
+            Route("/traces", page("Traces", self._traces)),
             Route("/trace/{trace}", page("Trace", self._trace)),
             Route("/trace/{trace}/window", told(self._window)),
             Route("/run/{run}", page("Run", self._run, lambda r: self._prepare(self._of(r)))),
@@ -170,6 +171,11 @@ class App:
         else:
             members, left_out = [run_of(self.lab, name) for name in dict.fromkeys(named[: compare.MOST])], 0
         return compare.compare_page(members, chosen, left_out=left_out, where=query.get("where", ""))
+
+    def _traces(self, request: Request) -> str:
+        page = request.query_params.get("page", "1")
+        number = int(page) if page.isdecimal() and 0 < int(page) < 10**7 else 1
+        return trace_pages.traces_page(self.lab, self._known_traces, number)
 
     def _trace(self, request: Request) -> str:
         found = trace_of(self.lab, request.path_params["trace"])

@@ -8,19 +8,21 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from luxmeter.calls import Step, TraceResult
-from luxmeter.experiment import open_lab
+from luxmeter.errors import LuxmeterError
 from luxmeter.render import (
     Column,
     Html,
     Table,
     card,
+    counted,
     element,
     joined,
     one_line,
     table_html,
     timeline_html,
 )
-from luxmeter.store import Result, Run
+from luxmeter.store import KnownTrace, KnownTraces, Result, Run
+from luxmeter.view.app.reach import run_of
 from luxmeter.view.app.shell import quiet, readable, run_head
 from luxmeter.view.app.trace_view import TraceView
 from luxmeter.view.pages.trace import (
@@ -35,7 +37,7 @@ from luxmeter.view.pages.trace import (
 from luxmeter.view.text.runs import when_text
 
 _ROWS = 500  # of each table
-_LISTED = 100  # traces: of each a little is read
+PAGE = 50  # traces: of each a little is read
 
 
 @dataclass(frozen=True)
@@ -70,21 +72,47 @@ def trace_page(found: Result, view: TraceView, looked: Looked) -> Html:
     return joined((head, _explorer(view, looked)))
 
 
-def traces_page(lab: Path) -> Html:
-    """The traces that belong to no run, the newest first."""
-    found = open_lab(lab, create=False).traces()[::-1]
+def traces_page(lab: Path, known: KnownTraces, page: int) -> Html:
+    """All traces of the lab, those of runs with their run, the newest first."""
+    head, found = element("h1", "Traces"), known.newest_first()
     if not found:
-        return joined((element("h1", "Traces"), quiet("Traces of runs are on the pages of the runs; no other is kept here: luxmeter trace script.py makes one.")))  # fmt: skip
-    rows = [[trace.folder.name, when_text(trace.made_ns), one_line(trace.title)] for trace in found[:_LISTED]]
-    more = [f"{len(found) - _LISTED:,} older ones are in the lab"] if len(found) > _LISTED else []
-    table = Table([Column("trace"), Column("began"), Column("of")], rows, notes=more)
-    return joined(
-        (
-            element("h1", "Traces"),
-            quiet("Those that belong to no run; the others are on their runs' pages."),
-            card(f"{len(found):,} traces", table_html(table, links=lambda row, column, _: f"/trace/{rows[row][0]}" if column == 0 else None)),
+        return joined((head, quiet("No trace is kept here yet: luxmeter trace script.py or luxmeter run --trace script.py makes one.")))  # fmt: skip
+    pages = -(-len(found) // PAGE)
+    shown = found[(page - 1) * PAGE : page * PAGE]
+    if not shown:
+        return joined((head, quiet(f"There are {pages} pages."), element("a", "the first", href="/traces")))
+    steps = [
+        element("a", "before", href=f"/traces?page={page - 1}", rel="prev") if page > 1 else None,
+        element("span", f"page {page:,} of {pages:,}, {counted(len(found), 'trace')}", class_="lux-quiet"),
+        element("a", "next", href=f"/traces?page={page + 1}", rel="next") if page < pages else None,
+    ]
+    rows, links = [], []
+    for trace in shown:
+        row, link = _row(lab, trace)
+        rows.append(row)
+        links.append(link)
+    columns = [Column("trace"), Column("run"), Column("began"), Column("of", folds=20)]
+    table = table_html(
+        Table(columns, rows), links=lambda row, column, _: links[row][column] if column < 2 else None
+    )
+    return joined((head, element("nav", *steps, class_="lux-bar", aria_label="Pages"), table))
+
+
+def _row(lab: Path, trace: KnownTrace) -> tuple[list[str], tuple[str | None, str | None]]:
+    """What is said of a trace, and where its name and its run's name lead; of one that is not shown why not."""
+    name, began = trace.result.folder.name, when_text(trace.result.made_ns)
+    if not trace.run:
+        return [name, "-", began, one_line(trace.result.title)], (f"/trace/{name}", None)
+    try:
+        run = run_of(lab, trace.run)
+        at = f"/run/{run.id}"
+        said = one_line(trace.result.title)
+        return [name, f"{one_line(run.name)} {run.id.partition('-')[0]}", began, said], (
+            f"{at}/trace?n={trace.number}",
+            at,
         )
-    )  # fmt: skip
+    except LuxmeterError as error:
+        return [name, trace.run, began, one_line(str(error))], (None, None)
 
 
 def prepared(view: TraceView) -> TraceView:

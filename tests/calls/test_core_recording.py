@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from luxmeter.calls import core as cores
+from luxmeter.calls.core import _pystate
 from luxmeter.calls.core._pystate import Instances
 from luxmeter.calls.records import EVENT_DTYPE
 
@@ -222,6 +224,22 @@ def test_a_call_open_at_stop_is_counted_not_recorded(core, recorded):
     assert recorder.stats()["unfinished"] == 1
 
 
+def test_a_second_stop_counts_nothing_again(core):
+    recorder = make(core)
+    inner = wrap(recorder, recorder.stop, "stop")
+    wrap(recorder, lambda: (inner(), recorder.stop()), "outer", kind=core.SPAN)()
+    assert recorder.stats()["unfinished"] == 2
+
+
+def test_a_call_open_at_pause_is_counted_not_recorded(core, recorded):
+    recorder = make(core)
+    wrap(recorder, recorder.pause, "pause")()
+    assert recorder.stats()["unfinished"] == 1
+    recorder.start()
+    wrap(recorder, len)([])
+    assert recorded(recorder)["depth"].tolist() == [0]
+
+
 def test_a_call_open_at_start_is_not_recorded(core, recorded):
     recorder = core.Recorder(signatures=False)
     wrap(recorder, recorder.start, "start")()
@@ -320,6 +338,16 @@ def test_a_boundary_ends_a_step_until_the_user_says_where(core, recorded):
     assert recorder.stats()["steps"] == 6
 
 
+def test_a_boundary_that_leaves_no_event_ends_a_step_too(core, recorded):
+    recorder = make(core)
+    recorder.sample(2)
+    end = wrap(recorder, len, "step", boundary=True, record=False)
+    other = wrap(recorder, len, "other")
+    for _ in range(4):
+        end([]), other([])
+    assert recorder.stats()["steps"] == 4 and len(recorded(recorder)) == 2
+
+
 def test_live_totals(core):
     recorder = make(core)
     good = wrap(recorder, len, "len")
@@ -344,6 +372,61 @@ def test_totals_mode_keeps_sums_and_histograms(core):
     histogram = sum(np.frombuffer(row[-1], dtype=np.uint32) for row in rows)
     assert histogram.sum() == 100 and len(histogram) == core.HISTOGRAM_BUCKETS
     assert all(row[9] <= row[6] / row[5] <= row[10] for row in rows)
+
+
+def test_totals_past_their_room_are_one_row_of_each_name(core, monkeypatch):
+    """A row for each signature, as many as there is room for; the calls of more are counted together, and that is told."""
+    room = 100_000
+    if core.__name__.endswith("_pycore"):
+        room = 1000
+        monkeypatch.setattr(_pystate, "_MAX_TOTALS", room)
+    recorder = core.Recorder(totals=True, max_signatures=2 * room)
+    recorder.start()
+    wrapped = wrap(recorder, lambda value: None)
+    for value in range(room + 10):
+        wrapped(value)
+    wrapped(1)  # has its own
+    rows = recorder.totals()
+    mine = [row for row in rows if row[0] == 1]  # the others are the recorder's own work
+    assert sum(row[5] for row in mine) == room + 11 == recorder.stats()["events"]
+    together = [row for row in mine if row[1] == 0]
+    past = 10 + len(rows) - len(mine)
+    assert len(together) == len(rows) - room == 1 and together[0][5] == past
+    assert recorder.stats()["generalised"] == past
+
+
+@pytest.mark.one_core("a part of the Python core; the C core's limit is no variable")
+def test_names_past_the_room_for_totals_lose_nothing_but_their_places(monkeypatch):
+    monkeypatch.setattr(_pystate, "_MAX_TOTALS", 1)
+    recorder = cores.load("python")[0].Recorder(signatures=False, totals=True)
+    recorder.start()
+    for name in ("one", "two"):
+        wrap(recorder, len, name)([])
+    assert [row[5] for row in recorder.totals()] == [1, 1]
+    assert recorder.stats()["generalised"] == 0  # both rows are of a name alone
+
+
+@pytest.mark.one_core("a part of the Python core: nothing interrupts the C core there")
+def test_a_signal_handler_that_calls_while_a_full_chunk_is_handed_over(recorded):
+    class Interrupted:
+        """A lock that a signal comes to as it is taken."""
+
+        def __enter__(self) -> None:
+            again([])
+
+        def __exit__(self, *_: object) -> None: ...
+
+    recorder = make(cores.load("python")[0])
+    wrapped, again = wrap(recorder, len), wrap(recorder, len, "handler")
+    for _ in range(2047):
+        wrapped([])
+    buffers = recorder._buffers
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buffers, "_lock", Interrupted())
+        wrapped([])
+    assert recorder.stats()["lost"] == 1 and recorder.stats()["events"] == 2048
+    wrapped([])
+    assert len(recorded(recorder)) == 2049
 
 
 def test_unknown_ids_are_refused(core):

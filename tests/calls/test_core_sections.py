@@ -66,6 +66,41 @@ def test_a_section_inside_itself_left_out_of_order(core, recorder, recorded):
     assert recorder.section() == 0
 
 
+def test_the_outermost_of_three_left_first(core, recorder, recorded):
+    a, b, c = (section(core, recorder, name) for name in "abc")
+    wrapped = recorder.wrap(len, recorder.add_callable("len"))
+    one, two, three = recorder.enter(a), recorder.enter(b), recorder.enter(c)
+    recorder.leave(one)
+    wrapped([])
+    recorder.leave(three)
+    wrapped([])  # back in the one that c was opened in
+    recorder.leave(two)
+    wrapped([])
+    events = recorded(recorder)
+    assert events["callable"].tolist() == [a, 4, c, 4, b, 4]
+    assert events[events["callable"] == 4]["section"].tolist() == [c, b, 0]
+    assert events[events["callable"] == 4]["depth"].tolist() == [2, 1, 0]
+
+
+def test_a_section_of_a_recorder_that_does_not_run_is_no_event(core, recorder, recorded):
+    a = section(core, recorder, "a")
+    open_at_stop = recorder.enter(a)
+    recorder.stop()
+    recorder.leave(open_at_stop)
+    assert recorder.stats()["unfinished"] == 1
+    while_stopped = recorder.enter(a)
+    assert recorder.section() == 0
+    recorder.leave(while_stopped)
+    of_no_run = recorder.enter(a)
+    recorder.start()
+    recorder.leave(of_no_run)
+    recorder.wrap(len, recorder.add_callable("len"))([])
+    events = recorded(recorder)
+    assert (
+        events["callable"].tolist() == [2] and events["depth"].tolist() == [0] == events["section"].tolist()
+    )
+
+
 def test_a_section_closed_inside_a_call_it_was_opened_outside_of(core, recorder, recorded):
     a = section(core, recorder, "a")
     span = recorder.enter(a)

@@ -137,6 +137,19 @@ def test_floats_keep_their_range(core):
     assert recorder.float_ranges() == {1: [(-1.0, 2.0), (-10.0, 20.0)]}
 
 
+class Number(float):
+    """Of the user's own."""
+
+
+@pytest.mark.parametrize("kind", [float, Number])
+def test_of_more_floats_the_first_have_a_range(core, kind):
+    recorder, f, described = make(core)
+    for by in (1, 2):
+        f([kind(n * by) for n in range(20)])
+    assert len(described) == 1
+    assert recorder.float_ranges() == {1: [(n, 2 * n) for n in range(16)]}
+
+
 def test_two_hundred_adam_steps_do_not_make_hundreds_of_signatures(core):
     _, f, described = make(core)
     value, weight = torch.ones(3), torch.nn.Parameter(torch.ones(3))
@@ -307,6 +320,13 @@ def test_the_first_result_of_a_signature_is_given_in_nobodys_time(core) -> None:
     assert (after["callable"] == 0).all()
     assert (after["start_ns"] >= mine["start_ns"][[0, 2]] + mine["duration_ns"][[0, 2]]).all()
     assert recorder.stats()["events"] == 5
+
+
+def test_a_description_of_a_result_that_ends_the_recording(core) -> None:
+    recorder = core.Recorder(on_result=lambda signature, result: recorder.stop())
+    recorder.start()
+    assert recorder.wrap(len, recorder.add_callable("f"))([1]) == 1
+    assert len(ids(recorder)) == 1 and not recorder.recording
 
 
 def test_a_result_that_cannot_be_described_is_the_callers_all_the_same(core) -> None:

@@ -95,4 +95,5 @@ def test_a_python_without_its_lock_has_the_python_core(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     name, reason = cores.describe()
     assert name == "python" and ("GIL" in reason or "not built" in reason)
-    count(cores.load()[0], totals=False)
+    for totals in (False, True):
+        count(cores.load()[0], totals=totals)

@@ -93,6 +93,17 @@ def test_attributes_are_set_on_what_it_wraps(recorder):
         greet.mark = 7  # type: ignore[attr-defined]
 
 
+def test_attributes_are_removed_from_what_it_wraps(recorder):
+    def plain() -> None: ...
+
+    plain.mark = 1  # type: ignore[attr-defined]
+    wrapped = wrap(recorder, plain)
+    del wrapped.mark
+    assert not hasattr(plain, "mark")
+    with pytest.raises(AttributeError):
+        del wrapped.mark
+
+
 def test_functions_bind_as_methods_and_builtins_do_not(recorder):
     class Thing:
         method = wrap(recorder, lambda self, x: (self, x))
@@ -191,6 +202,24 @@ def test_properties(core, recorder, recorded):
     assert thing._x == 0
     assert Thing.x is original and vars(Thing)["x"].__doc__ == "The x."
     assert len(recorded(recorder)) == 2
+
+
+def test_a_property_is_looked_through_and_read_unseen_where_nothing_records(core, recorder, recorded):
+    class Thing:
+        @property
+        def x(self) -> int:
+            return 7
+
+    original = vars(Thing)["x"]
+    seen = recorder.wrap_property(original, recorder.add_callable("x"))
+    unseen = recorder.wrap_property(original, -1)
+    assert seen.__wrapped__ is original and seen.fget is original.fget
+    with pytest.raises(AttributeError):
+        _ = seen.no_such_part
+    assert unseen.__get__(Thing(), Thing) == 7
+    recorder.stop()
+    assert seen.__get__(Thing(), Thing) == 7
+    assert len(recorded(recorder)) == 0
 
 
 def test_getset_descriptors(recorder, recorded):

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import luxmeter as lux
+from luxmeter.calls.core import _pycore
 from luxmeter.calls.diff import diff_traces
 from luxmeter.calls.records import SiteNames
 from luxmeter.calls.sites import UserCode, short_names, site_names
@@ -311,6 +312,32 @@ def test_the_core_keeps_the_code_of_a_site(core: types.ModuleType, recorded: Any
     del code, recorder, call, space
     gc.collect()
     assert gone() is None
+
+
+def test_past_the_room_for_places_calls_have_none_and_it_is_told(
+    core: types.ModuleType, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = 1 << 17
+    if core.__name__.endswith("_pycore"):
+        room = 300
+        monkeypatch.setattr(_pycore, "_MAX_SITES", room)
+    recorder = core.Recorder(
+        signatures=False, max_pending=1 << 20, is_mine=lambda code: code.co_filename == "<made>"
+    )
+    space = {"f": recorder.wrap(len, recorder.add_callable("f"))}
+    recorder.start()
+    made = "".join(f"def g{n}():\n" + "    f('')\n" * 500 for n in range(room // 500 + 1))
+    exec(compile(made, "<made>", "exec"), space)
+    for n in range(room // 500 + 1):
+        space[f"g{n}"]()
+    space["g0"]()  # in places that are known
+    sites = recorded(recorder)["site"].tolist()
+    calls, places = 500 * (room // 500 + 1), max(sites)
+    assert room - 1 <= places <= room  # the Python core's own frame is a place, too
+    assert sites[:calls] == [*range(1, places + 1), *[0] * (calls - places)]
+    known = min(500, places)
+    assert sites[calls:] == [*range(1, known + 1), *[0] * (500 - known)]
+    assert recorder.stats()["unplaced"] == calls - places + 500 - known
 
 
 def test_a_decision_that_fails_is_counted_and_breaks_nothing(core: types.ModuleType, recorded: Any) -> None:

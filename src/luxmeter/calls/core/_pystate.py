@@ -277,8 +277,9 @@ class Buffers:
     def _add(self, key: tuple[int, int, int, int, int, int], duration: int, child: int, wait: int) -> None:
         row = self._totals.get(key)
         if row is None:
-            if len(self._totals) >= _MAX_TOTALS:
-                key = (key[0], 0, 0, 0, key[4], 0)
+            alone = (key[0], 0, 0, 0, key[4], 0)
+            if len(self._totals) >= _MAX_TOTALS and key != alone:
+                key = alone
                 self.counts["generalised"] += 1
             empty = array("I", bytes(4 * HISTOGRAM_BUCKETS))
             row = self._totals.setdefault(key, [0, 0, 0, 0, duration, duration, empty])

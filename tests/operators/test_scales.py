@@ -8,6 +8,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from luxmeter.isolate import Pool
 from luxmeter.operators import work
 from luxmeter.operators.case import Case, Operators, case_to_json
 from luxmeter.operators.inputs import make_call, outputs_of, replay
+from luxmeter.operators.jobs import jobs_of
+from luxmeter.operators.options import make_options
 from luxmeter.operators.resolve import is_operator
 from luxmeter.operators.results import load_benchmark
 from luxmeter.operators.scales import dimensions, scaled
@@ -195,6 +198,39 @@ def test_rows_measure_what_they_claim(rows) -> None:
     assert all(r.status in ("ok", "doubtful") for r in norm)
     drawn = [(r.scale, r.signature, r.status) for r in rows if r.op == "torch.randn"]
     assert drawn == [("batch=1", "1, 16", "unscaled"), ("batch=32", "32, 16", "unscaled")]  # it has no height
+
+
+def test_operators_that_become_equal_are_measured_once_and_counted_together() -> None:
+    """As equal calls of a trace are one operator: where a size tells two apart they are two, where it does not they are one."""
+    few, many = (
+        replace(case("torch.relu", rand(n, 16)), count=count, total_ns=1000 * count, lines=(f"train.py:{n}",))
+        for n, count in ((8, 3), (32, 4))
+    )
+    other = case("torch.relu", rand(8, 24))
+    failed = [case("Tensor.view", rand(n, 16), 2, n // 2, 16) for n in (8, 16)]
+    options = make_options({"scales": {"batch": [1, 64]}, "dtypes": ["fp32", "bf16"]})
+    jobs = [job.base for job in jobs_of(Operators([few, other, many]), options, None)]
+    told = [
+        (j["signature"], j["scale"], j["dtype"], j["traced_calls"], j["traced_ns"], j["traced_at"])
+        for j in jobs
+    ]
+    assert told == [
+        (f"f32[{n},{width}]", f"batch={n}", dtype, *weight)
+        for width, weight in ((16, (7, 7000, "train.py:8, train.py:32")), (24, (1, None, "")))
+        for n in (1, 64)
+        for dtype in ("fp32", "bf16")
+    ]
+    assert len({j["case"] for j in jobs}) == 2 and len({j["key"] for j in jobs}) == len(jobs)
+    unscaled = make_options({})
+    assert [j.base["traced_calls"] for j in jobs_of(Operators([few, other, many]), unscaled, None)] == [
+        3,
+        1,
+        4,
+    ]
+    kept = list(jobs_of(Operators(failed), make_options({"scales": {"batch": [1]}}), None))
+    assert [j.beforehand["status"] for j in kept if j.beforehand] == ["unscaled"] * 2, (
+        "what could not be scaled is still two"
+    )
 
 
 def test_unscaled_rows_say_so_everywhere_and_are_not_drawn(rows, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from luxmeter.operators.backends import BACKENDS
 from luxmeter.operators.case import Case, Operators, case_from_json, case_to_json
 from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.options import BenchOptions
-from luxmeter.operators.scales import check_names, scaled, sweep
+from luxmeter.operators.scales import Scaled, check_names, scaled, sweep
 
 _FEW_LINES = 3  # that a row names
 TRACED = ("traced_calls", "traced_ns", "traced_at")  # of a whole operator; its kernels are parts of it
@@ -66,19 +66,35 @@ def check(ops: Operators, options: BenchOptions) -> None:
 def jobs_of(ops: Operators, options: BenchOptions, pool: Pool | None) -> Iterator[Job]:
     """All jobs, those of one case together. With `kernels`, `pool` finds each case's kernels.
 
-    A job's scale names only the dimensions that its case has; combinations that differ in others are one job.
+    A job's scale names only the dimensions that its case has; combinations that differ in others are one job. Cases that have become
+    equal at a scale are one job there, counted together, as equal ones of a trace are.
     """
+    for name, found in _at_scales(ops, options):
+        for job in _jobs_at(found.case, name, found.sizes, options, None if found.failed else pool):
+            known = {"status": "unscaled", "reason": found.failed} if found.failed else job.beforehand
+            yield replace(job, beforehand=known, unscaled=found.lacking)
+
+
+def _at_scales(ops: Operators, options: BenchOptions) -> list[tuple[str, Scaled]]:
+    """Every case at every scale that it has, each once, with the name of the (first) case that it was."""
+    together: dict[Any, tuple[str, Scaled]] = {}
     for case in ops:
         name = short_hash(_plain(case))[:8]
         seen: set[tuple[tuple[str, int], ...]] = set()
         for wanted in sweep(options.scales):
             found = scaled(case, wanted, dims=options.dims)
-            if tuple(found.sizes.items()) in seen:
+            sizes = tuple(found.sizes.items())
+            if sizes in seen:
                 continue
-            seen.add(tuple(found.sizes.items()))
-            for job in _jobs_at(found.case, name, found.sizes, options, None if found.failed else pool):
-                known = {"status": "unscaled", "reason": found.failed} if found.failed else job.beforehand
-                yield replace(job, beforehand=known, unscaled=found.lacking)
+            seen.add(sizes)
+            key = (found.case.identity, sizes, found.lacking, found.failed)
+            if key in together:
+                name_of_first, first = together[key]
+                both = Operators([first.case, found.case])[0]
+                together[key] = name_of_first, replace(first, case=both)
+            else:
+                together[key] = name, found
+    return list(together.values())
 
 
 def _jobs_at(

@@ -330,3 +330,13 @@ def test_a_table_says_when_its_percentiles_are_near_only(monkeypatch: pytest.Mon
             row.n, row.total_ns, row.self_ns, row.min_ns, row.max_ns, row.first_ns)  # fmt: skip
         for a, b in ((row.p50_ns, other.p50_ns), (row.p95_ns, other.p95_ns), (row.p99_ns, other.p99_ns)):
             assert a is not None and b is not None and abs(a - b) <= 0.01 * a
+
+
+def test_groups_without_values_have_no_percentiles() -> None:
+    counted = Spread(exact=0)
+    counted.add(np.empty(0, np.int64), np.empty(0, np.int64))
+    counted.add(np.array([0, 2, 0]), np.array([5, 9, 5]))
+    counted.add(np.empty(0, np.int64), np.empty(0, np.int64))
+    assert not counted.is_exact
+    ends = np.array([5, 0, 9, 0])
+    assert counted.percentiles(4, ends, ends) == [(5, 5, 5), (0, 0, 0), (9, 9, 9), (0, 0, 0)]

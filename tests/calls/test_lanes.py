@@ -139,3 +139,9 @@ def test_a_window_reads_its_own_chunks_alone_and_the_call_around_it() -> None:
     assert (
         len(read) == 4
     )  # of each process the chunk of the window, and the last one, where the call around it ended
+
+
+def test_a_stretch_in_which_only_the_recorder_worked_has_no_lane() -> None:
+    held, _ = both(50, 10)
+    held.events["flags"][:] = OWN
+    assert Lanes(held).of(0, 10_000, 1) == {}

@@ -168,3 +168,16 @@ def test_of_several_processes_the_first_line_tells_time_by_the_clock(core_name: 
     each = [process.end["elapsed_ns"] for process in both.recording.processes]
     assert both.elapsed_ns == max(each) < sum(each) == both.cost().elapsed_ns
     assert f" in {span(max(each))}, " in str(both).splitlines()[0]
+
+
+def test_a_trace_without_calls_and_a_notebook() -> None:
+    empty = find_outside(recording())
+    assert str(empty) == "no call was recorded" and empty.main is None
+    found = find_outside(recording(event(ADD, 100, 50, site=1), event(ADD, 400, 40, site=2)))
+    assert found._repr_html_().count("<table") == 2
+
+
+def test_a_collection_that_began_before_the_trace_is_not_counted() -> None:
+    pauses = Pauses(lambda: 10**9)
+    pauses._on_gc("stop", {})
+    assert pauses.counted == 0 and not pauses.told({threading.get_ident(): 0})

@@ -23,7 +23,7 @@ from luxmeter.calls.records import (
     ProcessRecord,
     SiteNames,
 )
-from luxmeter.calls.steps import CALLED, OPTIMIZERS, find_steps, split_of
+from luxmeter.calls.steps import CALLED, OPTIMIZERS, evenly, find_steps, split_of
 from luxmeter.errors import UsageError
 
 ONE_CORE = "what is traced runs on both cores; the rest are made-up events"
@@ -216,3 +216,34 @@ def test_a_scaler_steps_its_optimizer(core_name: str) -> None:
             scaler.step(optimizer)
             scaler.update()
     assert len(t.steps()) == 5
+
+
+def test_a_slice_of_them_and_what_machines_read() -> None:
+    found = find_steps(recording(*loop(5)))
+    assert [s.number for s in found[1:3]] == [3, 4] == [s.number for s in found[-3:-1]]
+    step = found[0]
+    assert step.to_dict() == {
+        "step": 2, "start_ns": step.start_ns, "total_ns": 1000, "data_ns": 100, "forward_ns": 200, "backward_ns": 300,
+        "optimizer_ns": 150, "communication_ns": 0, "outside_ns": 250, "calls": 4,
+    }  # fmt: skip
+    assert step.communication_ns == 0
+    shown = found._repr_html_()
+    assert "4 steps by" in shown and shown.count("<tr") == 1 + len(found)
+
+
+def test_of_many_values_some_are_taken_evenly() -> None:
+    values = np.arange(1001)
+    assert evenly(values, 5).tolist() == [0, 250, 500, 750, 1000]
+    assert evenly(values, 1001) is values
+
+
+def test_the_whole_of_a_trace_without_steps_or_calls() -> None:
+    split = split_of(recording((ADD, 0, 100), (ADD, 150, 50)), None)
+    assert split is not None and split.total_ns == 200
+    assert split_of(recording(), None) is None
+
+
+def test_totals_tell_nothing_of_where_a_stretch_went(core_name: str) -> None:
+    with lux.trace(totals=True) as t:
+        torch.ones(1)
+    assert split_of(t.result.recording, None) is None

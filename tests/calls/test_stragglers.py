@@ -294,3 +294,59 @@ def test_a_message_from_whoever_sends_first_is_left_out() -> None:
     }
     found = find_stragglers(recording(calls))
     assert waits(found) == [] and "5 messages left out: from or to whom" in found.notes[0]
+
+
+def nested(calls: Mapping[int, Sequence[tuple[str, float, float, int]]]) -> Recording:
+    """Calls with their depth, as they end."""
+    made = recording({rank: [one[:3] for one in its] for rank, its in calls.items()})
+    made.events["depth"][:] = [one[3] for its in calls.values() for one in its]
+    return made
+
+
+def test_what_a_collective_calls_is_no_collective_of_its_own() -> None:
+    def of(late: float) -> list[tuple[str, float, float, int]]:
+        calls: list[tuple[str, float, float, int]] = []
+        for k in range(5):
+            at = 100 * k + late
+            calls += [
+                ("torch.add", at + 1, at + 2, 2),
+                ("broadcast", at + 1, 100 * k + 48, 1),
+                ("all_gather", at, 100 * k + 50, 0),
+            ]
+        return calls
+
+    found = find_stragglers(nested({0: of(0), 1: of(40)}))
+    assert waits(found) == [("all_gather", 1, 5 * 40)] and found.calls == 5
+
+
+def test_a_backward_in_which_a_collective_is_seen_is_not_waited_for_itself() -> None:
+    def of(late: float) -> list[tuple[str, float, float, int]]:
+        calls: list[tuple[str, float, float, int]] = []
+        for k in range(5):
+            at = 100 * k
+            calls += [
+                ("all_reduce", at + 5 + late, at + 46, 2),
+                ("torch.autograd.backward", at + 1, at + 47, 1),
+                ("Tensor.backward", at, at + 48, 0),
+            ]
+        return calls
+
+    assert waits(find_stragglers(nested({0: of(0), 1: of(40)}))) == [("all_reduce", 1, 5 * 40)]
+
+
+def test_calls_that_never_went_on_at_one_time_belong_to_nobody() -> None:
+    found = find_stragglers(
+        recording({0: [("all_reduce", 0, 1), ("all_reduce", 100, 101)], 1: [("all_reduce", 1000, 1001)]})
+    )
+    assert (found.calls, found.unmatched) == (0, 3)
+
+
+def test_a_process_that_made_no_call_is_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, some = steps({0: 0, 1: 40}), steps({0: 0, 1: 40})
+    assert waits(find_stragglers(recording({**whole, 2: []}))) == waits(find_stragglers(recording(some)))
+
+
+def test_in_a_notebook() -> None:
+    found = find_stragglers(recording(steps({0: 0, 1: 40})))
+    shown = found._repr_html_()
+    assert shown.count("<table") == 2 and "all_reduce" in shown

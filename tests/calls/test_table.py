@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -262,3 +263,13 @@ def test_percentiles_of_totals_are_near():
     for percent, found in ((50, row.p50_ns), (95, row.p95_ns), (99, row.p99_ns)):
         assert found == pytest.approx(np.percentile(durations, percent), rel=0.1)
     assert row.total_ns == durations.sum()
+
+
+def test_a_tree_of_very_many_paths():
+    names = 3000
+    made = recording(*(event(n, 10 * n, n + 1) for n in range(1, names)))
+    tree = make_tree(replace(made, callables=tuple(CallableNames(f"f{n}") for n in range(names))))
+    assert tree.n == names - 1
+    assert {(t.name, t.n, t.total_ns) for t in tree.children} == {
+        (f"f{n}", 1, n + 1) for n in range(1, names)
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,8 +15,9 @@ import torch
 import luxmeter as lux
 from luxmeter.calls.diff import diff_traces
 from luxmeter.calls.reader import Recording
-from luxmeter.calls.records import CallableNames
+from luxmeter.calls.records import FIRST, CallableNames
 from luxmeter.calls.result import TraceResult
+from luxmeter.environment import Difference
 from luxmeter.errors import TraceError, UsageError
 from luxmeter.view.cli import build_app
 
@@ -223,3 +225,49 @@ def test_options_that_touch_no_number_are_not_said(capsys: pytest.CaptureFixture
     del kept["options"]["sync"]  # a trace of an older version, without an option that has its default
     Path("a/trace.json").write_text(json.dumps(kept))
     assert diff_traces(lux.load_trace("a"), lux.load_trace("b")).options == ()
+
+
+def test_an_empty_trace_against_a_full_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, calls in (("a", 0), ("b", 3)):
+        with lux.trace(framework=None, keep=name) as t:
+            for _ in range(calls):
+                t.wrap(len, name="work")("")
+    found = diff_traces(lux.load_trace("a"), lux.load_trace("b"))
+    assert [(c.name, c.kind, c.weight) for c in found.changes] == [("work", "new", 1.0)]
+    assert found.longer == 1.0 and found.summary() == ["1 new"]
+
+
+def test_traces_of_two_programs_have_nothing_to_compare() -> None:
+    one = Made({"torch.mm": np.full(5, 10.0)})
+    two = Made({"torch.add": np.full(5, 10.0), "torch.sin": np.full(5, 10.0)})
+    with pytest.raises(UsageError, match=r"A has torch\.mm, B torch\.add and 1 more"):
+        diff_traces(one, two)  # type: ignore[arg-type]
+
+
+def test_another_environment_is_told_above_the_table() -> None:
+    found = replace(diff_traces(made(1), made(2)), differences=(Difference("torch", "2.12", "2.13"),))
+    assert found.warnings() == ["not the same environment: torch 2.12 and 2.13"]
+    assert "not the same environment" in found._repr_html_()
+
+
+def test_what_is_called_a_little_more_often_and_is_much_slower_is_slower() -> None:
+    one, two = often(1, 100), often(2, 100, sin=130)
+    slower = two.recording.events["callable"] == 4
+    two.recording.events["duration_ns"][slower] *= 5
+    found = diff_traces(one, two)
+    (change,) = found.of("slower")
+    assert change.name == "sin" and change.why.startswith("1.3 times as often; a call +")
+    assert change.weight == pytest.approx((1.3 * 5 - 1) * change.share_a, rel=0.1)
+    assert [r.kind for r in found.regressions(0.5)] == ["slower"] and not found.regressions(5.0)
+
+
+def test_of_a_name_that_was_called_once_the_first_call_is_compared() -> None:
+    one, two = (
+        Made({"torch.mm": np.full(50, 10.0), "torch.compile": np.array([took])}) for took in (70.0, 90.0)
+    )
+    for trace in (one, two):
+        events = trace.recording.events
+        events["flags"][events["callable"] == 2] = FIRST
+    found = {c.name: c for c in diff_traces(one, two).changes}  # type: ignore[arg-type]
+    assert (found["torch.compile"].median_a_ns, found["torch.compile"].median_b_ns) == (70, 90)
+    assert found["torch.compile"].kind == "unclear"

@@ -291,7 +291,7 @@ def describer(framework: str | None, *, facts: bool) -> Describer:
 
 
 def read_lines(
-    lines: Iterable[str], damaged: list[str] | None = None
+    lines: Iterable[str], damaged: list[str]
 ) -> tuple[dict[int, CallableNames], dict[int, SignatureNames], dict[int, str], dict[int, SiteNames]]:
     """What `untold_lines` gave; a torn line is passed over, and so is one that is not as it was written (into `damaged`)."""
     callables: dict[int, CallableNames] = {0: CallableNames(OWN_NAME)}
@@ -303,8 +303,7 @@ def read_lines(
             told = json.loads(_without_sum(line))
             check_line(told)
         except (ValueError, RecursionError):
-            if damaged is not None:
-                damaged.append(line)
+            damaged.append(line)
             continue
         if "callable" in told:
             callables[told["callable"]] = CallableNames(

@@ -474,8 +474,9 @@ class Trace:
             at_worker_end(self.finish_child)
 
     def _on_chunk(self) -> None:
-        if self._spill is not None:
-            self._spill.wake()
+        spill = self._spill  # None for one of another thread that ends as the trace does
+        if spill is not None:
+            spill.wake()
             self._tell_trouble()
 
     def _on_tick(self) -> None:

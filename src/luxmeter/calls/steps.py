@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -152,11 +151,11 @@ class _Many(Sequence[Step]):
 
 
 class Steps:
-    """The steps of a trace in their order; iterable, with a length, `steps[3]`."""
+    """The steps of a trace in their order; iterable, with a length, `steps[3]`, `steps[-5:]`."""
 
-    def __init__(self, steps: Sequence[Step], *, by: str, zero_ns: int = 0) -> None:
+    def __init__(self, steps: _Many, *, by: str, zero_ns: int = 0) -> None:
         """`by`: what ends a step; `zero_ns`: when the first call began."""
-        self._steps = steps if isinstance(steps, _Many) else tuple(steps)
+        self._steps = steps
         self.by = by
         self._zero_ns = zero_ns
 
@@ -166,14 +165,16 @@ class Steps:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def __getitem__(self, at: int) -> Step:
+    @overload
+    def __getitem__(self, at: int) -> Step: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Step]: ...
+    def __getitem__(self, at: int | slice) -> Step | Sequence[Step]:
         return self._steps[at]
 
-    @cached_property
+    @property
     def _times(self) -> Numbers:
-        if isinstance(self._steps, _Many):
-            return self._steps.total_ns
-        return np.array([step.total_ns for step in self._steps], dtype=np.int64)
+        return self._steps.total_ns
 
     @property
     def median(self) -> Step | None:
@@ -233,10 +234,7 @@ class Steps:
         return said
 
     def _split(self) -> str:
-        if isinstance(self._steps, _Many):
-            kinds = self._steps.kinds_ns.sum(axis=0)
-        else:
-            kinds = np.sum([step.kinds_ns for step in self._steps], axis=0)
+        kinds = self._steps.kinds_ns.sum(axis=0)
         whole = int(self._times.sum()) or 1
         shares = {part: int(kinds[list(_KINDS_OF[part])].sum()) / whole for part in PARTS}
         return ", ".join(f"{part} {share:.1%}" for part, share in shares.items() if share > 0)
@@ -268,7 +266,10 @@ def find_steps(recording: Recording, *, by: str | None = None, sampled: bool = F
     zero = recording.first_ns
     at, lanes, said = _ends(recording, by)
     if not len(at["end"]):
-        return Steps((), by=said, zero_ns=zero)
+        none = np.empty(0, np.int64)
+        return Steps(
+            _Many(none, none, none, 0, none, np.empty((0, len(KINDS)), np.int64)), by=said, zero_ns=zero
+        )
     process = int(np.bincount(at["process"]).argmax())
     at = {name: column[at["process"] == process] for name, column in at.items()}
     thread = _busiest_lane(lanes, process)[1]

@@ -52,7 +52,7 @@ class Spill:
         recorder: Recorder,
         names: Names,
         *,
-        tick: Callable[[], None] | None = None,
+        tick: Callable[[], None],
         lossless: bool = False,
     ) -> None:
         """`lossless`: when half of what may wait is there, who brings more writes it first."""
@@ -103,9 +103,9 @@ class Spill:
 
     def start(self) -> None:
         """Begin to write in the background."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-            self._thread.start()
+        thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        thread.start()
+        self._thread = thread  # only now: finish() waits for one that runs, and there may be room for no more
 
     def hold(self) -> bool:
         """Before a fork: wait until the writer is at rest, so that no lock of its libraries is copied locked."""
@@ -154,8 +154,7 @@ class Spill:
                 self._write()
                 if self._complete and self._taken < _MANY_ROWS:
                     self._fold()
-            if self._tick is not None:
-                self._guarded(self._tick)
+            self._guarded(self._tick)
 
     def _take(self, *, partial: bool) -> None:
         if partial:

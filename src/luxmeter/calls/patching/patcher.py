@@ -83,8 +83,7 @@ def installed() -> Patcher | None:
 def prepare(framework: str = "torch") -> None:
     """Do now what the first `install` of the process would have to do: list the targets, read the modules' functions."""
     frameworks.make_all(framework)
-    for _ in aliases.in_defaults({}):
-        pass
+    list(aliases.in_defaults({}))
 
 
 def coverage(framework: str = "torch", *, also: Sequence[str] = ()) -> Coverage:

@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 
+from luxmeter.typed_fields import checked_fields
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -35,10 +37,13 @@ class Process:
 
     @staticmethod
     def of(record: dict[str, Any]) -> Process:
-        """From the `process` part of a run's identity."""
-        return Process(
+        """From the `process` part of a run's identity; ValueError, KeyError or TypeError if it tells of none."""
+        found = Process(
             record["host"], record["machine"], record["pid"], record["started"], record.get("ticks", 0)
         )
+        if not 0 < checked_fields(found).pid < 1 << 31:  # a signal to 0 or below goes to whole groups
+            raise ValueError(f"its pid is {found.pid}")
+        return found
 
     @property
     def boot(self) -> str:

@@ -47,6 +47,7 @@ KNOWN: dict[str, tuple[Any, str]] = {
         "the Python that has MindSpore and torch; None: the one of make mindspore, or this one",
     ),
 }
+_TEXTS = ("home", "store.url", "core", "mindspore.python")
 _REACHING = ("store.url", "mindspore.python")  # a host that is called, a program that is started
 
 
@@ -103,6 +104,23 @@ def _values(file: Path) -> dict[str, Any]:
     return dict(values)
 
 
+def _typed(name: str, value: Any) -> Any:
+    """The value, if one that Luxmeter reads has the type it relies on: a lab may come from elsewhere, and files are edited."""
+    if name in _TEXTS:
+        fits = value is None or isinstance(value, str | Path)
+    elif name == "store.lost_after_s":
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
+    else:
+        fits = True
+    if not fits:
+        raise UsageError(
+            "setting-type",
+            f"The setting {name} is {without_password(show(value))[:80]}, which it cannot be.",
+            f"luxmeter config -l shows where it is set; {environment_name(name)} overrides it.",
+        )
+    return value
+
+
 @contextlib.contextmanager
 def _changing(file: Path) -> Iterator[None]:
     """Nobody else changes the file meanwhile."""
@@ -151,12 +169,13 @@ class Settings(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         from_environment = os.environ.get(environment_name(name))
         if from_environment is not None:
-            return parse(from_environment)
+            return _typed(name, parse(from_environment))
         lab = find_lab().folder
         for file in (lab / SETTINGS_FILE, self.glob_fn):
             values = _values(file)
             if name in values:
-                return values[name] if file == self.glob_fn else _trusted(lab, name, values[name])
+                value = values[name] if file == self.glob_fn else _trusted(lab, name, values[name])
+                return _typed(name, value)
         if name in KNOWN:
             return KNOWN[name][0]
         raise MissingNameError(
@@ -169,18 +188,18 @@ class Settings(Mapping[str, Any]):
         """A known variable as it holds for the lab in a folder, wherever the program stands."""
         from_environment = os.environ.get(environment_name(name))
         if from_environment is not None:
-            return parse(from_environment)
+            return _typed(name, parse(from_environment))
         values = _values(lab_folder / SETTINGS_FILE)
         if name in values:
-            return _trusted(lab_folder, name, values[name])
-        return _values(self.glob_fn).get(name, KNOWN[name][0])
+            return _typed(name, _trusted(lab_folder, name, values[name]))
+        return _typed(name, _values(self.glob_fn).get(name, KNOWN[name][0]))
 
     def of_user(self, name: str) -> Any:
         """A known variable by the user's own word: environment or global. A lab's settings may come from elsewhere."""
         from_environment = os.environ.get(environment_name(name))
         if from_environment is not None:
-            return parse(from_environment)
-        return self.scope("global").get(name, KNOWN[name][0])
+            return _typed(name, parse(from_environment))
+        return _typed(name, self.scope("global").get(name, KNOWN[name][0]))
 
     def __iter__(self) -> Iterator[str]:
         return iter({**self.scope("global"), **self.scope("local")})

@@ -40,6 +40,8 @@ def _fits(value: Any, kind: Any) -> bool:
             return all(_fits(one, parts[0]) for one in value)
         return len(parts) == len(value) and all(map(_fits, value, parts))
     plain = origin or kind
+    if plain in (list, set, frozenset) and len(parts) == 1 and isinstance(value, plain):
+        return all(_fits(one, parts[0]) for one in value)
     if plain is float and isinstance(value, float):
         return True
     if plain in (int, float):  # an integer beyond 64 bits is no float of ours, and may be beyond every float

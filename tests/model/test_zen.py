@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from luxmeter.errors import LuxmeterWarning, UsageError
+from luxmeter.errors import LuxmeterError, LuxmeterWarning, UsageError
 from luxmeter.model.plainnet import PlainNet
-from luxmeter.model.zen import zen_score
+from luxmeter.model.zen import load_score, read_score, zen_score
 
 START = (
     "SuperConvK3BNRELU(3,8,1,1)SuperResK3K3(8,16,1,8,1)SuperResK3K3(16,32,2,16,1)"
@@ -190,3 +193,22 @@ def test_a_score_that_is_no_number_is_told() -> None:
     dead = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Hardtanh(1e9, 1e10), nn.AdaptiveAvgPool2d(1))
     with pytest.warns(LuxmeterWarning, match="do not change at all"):
         assert zen_score(dead, input_size=(2, 3, 4, 4), repeat=1).value == -math.inf
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"score": []}, {"score": None}, {"model": 3}, {"mode": {}}, {"scores": []}, {"scores": ["x"]}, {"scores": 1.0}, {"seed": "x"}, {"seed": None},
+     {"seed": True}, {"input_size": 3}, {"input_size": ["x"]}, {"input_size": [-1]}, {"format_version": "1"}],
+    ids=repr,
+)  # fmt: skip
+def test_a_forged_score_is_none(values: dict[str, Any], tmp_path: Path) -> None:
+    said = {"format": "luxmeter.score", "format_version": 1, "score": "zen", "model": "A", "scores": [1.5, 2.5], "mode": "stationary",
+            "input_size": [2, 3, 8, 8], "seed": 0}  # fmt: skip
+    file = tmp_path / "zen.json"
+    file.write_text(json.dumps(said))
+    assert load_score(file).value == 2.0 and read_score(file)["seed"] == 0
+    file.write_text(json.dumps({**said, **values}))
+    with pytest.raises(LuxmeterError, match="score-damaged"):
+        read_score(file)
+    with pytest.raises(LuxmeterError, match="score-damaged"):
+        load_score(file)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from luxmeter.model.zen import ZenScore as ZenScore
     from luxmeter.model.zen import load_score as load_score
     from luxmeter.model.zen import put_score as put_score
+    from luxmeter.model.zen import read_score as read_score
     from luxmeter.model.zen import zen_score as zen_score
 
 __getattr__, __dir__, __all__ = door(
@@ -63,6 +64,7 @@ __getattr__, __dir__, __all__ = door(
         "ZenScore": "zen",
         "load_score": "zen",
         "put_score": "zen",
+        "read_score": "zen",
         "zen_score": "zen",
     },
 )

@@ -125,17 +125,28 @@ def put_score(
 
 def load_score(path: str | Path) -> ZenScore:
     """The score that was put into a run."""
+    said = read_score(path)
+    return ZenScore(tuple(said["scores"]), said["mode"])
+
+
+def read_score(path: str | Path) -> dict[str, Any]:
+    """All that was put into a run with a score: score, model, scores, mode, input_size, seed; of the types they have."""
     said = read_json(Path(path))
-    fits = isinstance(said, dict) and said.get("format") == _WHAT and isinstance(said.get("scores"), list)
-    if (
-        not fits
-        or said.get("format_version") != FORMAT
-        or not all(isinstance(n, float) for n in said["scores"])
-    ):
+    fits = isinstance(said, dict) and said.get("format") == _WHAT and said.get("format_version") == FORMAT
+    if fits:
+        scores, sizes = said.get("scores"), said.get("input_size")
+        fits = (
+            all(isinstance(said.get(name), str) for name in ("score", "model", "mode"))
+            and (isinstance(scores, list) and scores and all(isinstance(n, float) for n in scores))
+            and (isinstance(sizes, list) and all(type(n) is int and 0 < n < 1 << 63 for n in sizes))
+            and (type(said.get("seed")) is int and abs(said["seed"]) < 1 << 64)
+        )
+    if not fits:
         raise UsageError(
             "score-damaged", f"{path} is no score of this version.", "Give the zen.json of a run's results."
         )
-    return ZenScore(tuple(said["scores"]), str(said.get("mode", "")))
+    found: dict[str, Any] = said
+    return found
 
 
 def gaussian_init(model: nn.Module) -> None:

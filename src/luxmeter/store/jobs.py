@@ -153,6 +153,8 @@ class JobTable:
         found = connection.value(f"select value from {_FACTS} where key = 'schema'")
         if found is None:
             connection.do(f"insert into {_FACTS} (key, value) values ('schema', ?)", str(SCHEMA))
+        elif not str(found).isdecimal() or len(str(found)) > 9:
+            raise _damaged(f"its format is {str(found)[:80]!r}")
         elif int(found) > SCHEMA:
             raise StoreError(
                 "queue-format",
@@ -203,7 +205,10 @@ class JobChange:
 
     def next_id(self) -> int:
         """The number of the next job: one more than the last ever."""
-        return int(self._connection.value(f"select max(id) from {_JOBS} where lab = ?", self._lab) or 0) + 1
+        last = self._connection.value(f"select max(id) from {_JOBS} where lab = ?", self._lab) or 0
+        if not isinstance(last, int):  # SQLite keeps whatever was put into a column
+            raise _damaged(f"its last number is {str(last)[:80]!r}")
+        return last + 1
 
     def put(self, job: Job) -> None:
         """Write a job down, in place of what was known of it."""
@@ -233,17 +238,26 @@ def _job(text: str) -> Job:
     try:
         job = checked_fields(Job.of(parsed_json(text)))
         checked_fields(job.needs)
+        # Folders are called after these, and cleared away when the job is over.
+        if not layout.is_named("file", job.code) or not (job.run == "" or layout.is_named("run", job.run)):
+            raise ValueError(f"its code is {job.code[:80]!r} and its run {job.run[:80]!r}")
+        if job.state not in JOB_STATES or job.id < 1:
+            raise ValueError(f"its number is {job.id} and its state {job.state[:80]!r}")
         return job
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise StoreError(
-            "queue-damaged",
-            f"The queue holds an entry that is no job: {error}.",
-            "Restore it from a copy, or move it away and queue anew: runs are not touched.",
-        ) from error
+        raise _damaged(f"it holds an entry that is no job: {error}") from error
 
 
 def _text(job: Job) -> str:
     return json.dumps(job.record()).replace("\\u0000", "\\ufffd")  # PostgreSQL has no NUL
+
+
+def _damaged(why: str) -> StoreError:
+    return StoreError(
+        "queue-damaged",
+        f"The queue cannot be read: {why}.",
+        "Restore it from a copy, or move it away and queue anew: runs are not touched.",
+    )
 
 
 def _not_writable(place: Path, why: str) -> StoreError:

@@ -126,7 +126,7 @@ def run_of_job(lab_folder: Path, key: str, name: str, but: Collection[Path] = ()
             folder = lab_folder / layout.RUNS / layout.named("run", told["run"])
             if told["name"] == name and folder not in but and _is_of_this_job(folder, told["written_ns"]):
                 return folder
-    except (LuxmeterError, OSError, ValueError, KeyError, TypeError):
+    except (LuxmeterError, OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     return None
 

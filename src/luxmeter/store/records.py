@@ -7,6 +7,7 @@ Format history
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -156,10 +157,14 @@ def read_code(run_folder: Path) -> Code | None:
         raise damaged(path, "its files are not names of content")
     git = found.get("git")
     if git is not None:
-        _typed(path, git, {**_GIT, "left_out": []})
+        _typed(path, git, {**_GIT, "left_out": [], "secrets": []})
+        for word in ("tree", "snapshot", "commit"):
+            if (said := git.get(word)) and not _OBJECT.fullmatch(said):
+                raise damaged(path, f"its {word!r} is {said[:80]!r}, which names nothing of git's")
     return Code(found.get("root") or "", files, git, tuple(keycode))
 
 
+_OBJECT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # given to git as words: none may be an option
 _GIT = dict.fromkeys(("tree", "snapshot", "ref", "commit", "branch", "diff"), "")
 
 

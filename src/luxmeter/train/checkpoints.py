@@ -416,7 +416,7 @@ def peek(data: DataBundle, name: str) -> Any:
 def save_folder(run: Run) -> Path:
     """Where the checkpoints of a Trainer's run lie."""
     record = read_json(run.folder / "files" / RECORD, {})
-    if not isinstance(record, dict) or not isinstance(record.get("save"), str):
+    if not isinstance(record, dict) or not isinstance(record.get("save"), str) or "\0" in record["save"]:
         raise StoreError(
             "run-without-trainer",
             f"The run {run.name} ({run.id}) was not made by a Trainer.",
@@ -490,11 +490,13 @@ def _load(trainer: Trainer, source: Source) -> tuple[str, Loaded] | None:
         return None
     saver = trainer.saver
     if isinstance(found, list):
-        return _load_first(found, lambda path: Saver(path.parent).load(path))
+        return _load_first(found, lambda path: saver.load(path))
     if isinstance(found, int):
         return f"{saver.folder}, step {found}", saver.load_checkpoint(found)
     if found.is_dir():
-        return str(found), (saver if found == saver.folder else Saver(found)).load_latest_checkpoint()
+        return str(found), (
+            saver if found == saver.folder else Saver(found, cleans=False)
+        ).load_latest_checkpoint()
     return str(found), saver.load(found)
 
 
@@ -543,9 +545,10 @@ def _candidates(trainer: Trainer, source: Source) -> list[Path] | None:
         return [path]
     if not found.is_dir():
         return [found]
-    paths = [Path(one) for one in Saver(found).find_checkpoints()[::-1]]
+    there = Saver(found, cleans=False)
+    paths = [Path(one) for one in there.find_checkpoints()[::-1]]
     if not paths:
-        Saver(found).load_latest_checkpoint()  # tells
+        there.load_latest_checkpoint()  # tells
     return paths
 
 
@@ -602,7 +605,7 @@ def _last_run(trainer: Trainer) -> Path | None:
     for run in _runs_named(experiment.name, lab_of(experiment.run)):
         if run.id == experiment.id or not (run.folder / "files" / RECORD).is_file():
             continue
-        saver = Saver(save_folder(run))
+        saver = Saver(save_folder(run), cleans=False)
         if saver.find_checkpoints():
             return saver.folder
     return None

@@ -22,7 +22,8 @@ from luxmeter import scratch
 from luxmeter.errors import CheckpointError, LuxmeterError, UsageError
 from luxmeter.experiment import BaseParams, Meter, Params, Saver, restore_state, set_rng_state
 from luxmeter.files import read_json
-from luxmeter.store import RunWriter, inside, layout, number_of
+from luxmeter.render import one_line
+from luxmeter.store import Run, RunWriter, inside, is_own, layout, number_of
 from luxmeter.train import own_run, parts
 from luxmeter.train.callbacks.callback import Callback
 from luxmeter.train.callbacks.optimization import loss_of
@@ -108,7 +109,7 @@ from luxmeter.train import FailedStep
 os.chdir({folder!r})  # where the training ran
 sys.path[:0] = {folders!r}
 
-step = FailedStep(Path(__file__).parent)
+step = FailedStep(Path(__file__).parent, trust=True)
 {trainer_class}
 trainer = {name}(step.params{options}, quiet=True, full_traceback=True)
 step.replay(trainer, anomaly={anomaly}, from_checkpoint="--from-checkpoint" in sys.argv)
@@ -158,20 +159,33 @@ def _options(trainer: Trainer) -> dict[str, str]:
 
 
 class FailedStep:
-    """What a run holds of a step that failed; see NaNGuard, whose `replay.py` uses it."""
+    """What a run holds of a step that failed; see NaNGuard, whose `replay.py` uses it.
 
-    def __init__(self, folder: str | PathLike[str]) -> None:
+    Looking at it runs nothing. `trust`: that `params` may import the class that a run from elsewhere names.
+    """
+
+    def __init__(self, folder: str | PathLike[str], *, trust: bool = False) -> None:
         self.folder = Path(folder)
+        self._trust = trust
         said: Any = read_json(self.folder / RECORD, {})
-        self.record: dict[str, Any] = said if isinstance(said, dict) else {}
-        if self.record.get("format") != FORMAT:
-            raise CheckpointError(
-                "failed-step-unknown",
-                f"{self.folder} holds no step of a training that failed.",
-                "Give the folder nan-<step> of a run, as NaNGuard made it.",
-            )
+        if not isinstance(said, dict) or said.get("format") != FORMAT or not _fits(said):
+            raise self._unknown()
+        self.record: dict[str, Any] = said
         self._saver = Saver(self.folder)
         self._state = self._saver.load_latest_keypoint().checkpoint
+        try:
+            failing = self._failing
+            if not isinstance(failing["modes"], Mapping) or not {"batch", "random"} <= set(failing):
+                raise self._unknown()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise self._unknown() from error
+
+    def _unknown(self) -> CheckpointError:
+        return CheckpointError(
+            "failed-step-unknown",
+            f"{self.folder} holds no step of a training that failed.",
+            "Give the folder nan-<step> of a run, as NaNGuard made it.",
+        )
 
     @property
     def batch(self) -> Any:
@@ -180,7 +194,7 @@ class FailedStep:
 
     @property
     def params(self) -> BaseParams:
-        """The parameters of the training."""
+        """The parameters of the training. Their class is imported: that is code, as the training was."""
         file, where = self.folder / PARAMS_FILE, self.record["params"]
         if not file.is_file():
             raise UsageError(
@@ -190,9 +204,15 @@ class FailedStep:
             )
         kind = Params
         if where["module"] != Params.__module__:
-            kind = self.class_of(
-                where["file"] if where["module"] == "__main__" else where["module"], where["name"]
-            )
+            source = (where["file"] or "") if where["module"] == "__main__" else where["module"]
+            if not self._trust and not _is_made_here(self.folder):
+                raise UsageError(
+                    "failed-step-foreign",
+                    f"The parameters are a {one_line(where['name'])} of {one_line(source)}, which would be imported to read them, "
+                    "and their run was not made here by you.",
+                    "If you trust that code: FailedStep(folder, trust=True).",
+                )
+            kind = self.class_of(source, where["name"])
         return kind().from_file(file)
 
     def class_of(self, source: str, name: str) -> Any:
@@ -208,7 +228,12 @@ class FailedStep:
                     spec.loader.exec_module(module)
             found: Any = sys.modules[alias]
         else:
-            found = importlib.import_module(source)
+            try:
+                found = importlib.import_module(source)
+            except (ImportError, ValueError) as error:
+                raise UsageError(
+                    "failed-step-class", f"{source} cannot be imported: {error}.", "Correct its name."
+                ) from error
         for part in name.split("."):
             found = getattr(found, part, None)
         if found is None:
@@ -364,6 +389,37 @@ def _reference(kind: type) -> dict[str, Any]:
         "file": None if file is None or not file.is_file() else str(file),
         "folders": folders,
     }
+
+
+def _is_made_here(folder: Path) -> bool:
+    """Whether the run that holds the step is one of this user's own."""
+    run_folder = folder.absolute().parents[1] if len(folder.absolute().parents) > 1 else folder
+    try:
+        return is_own(Run(run_folder).identity, run_folder)
+    except LuxmeterError:
+        return False
+
+
+def _fits(said: Mapping[str, Any]) -> bool:
+    """Whether a step's record has the types of those that were made: it may come from elsewhere."""
+    where = said.get("params")
+    return (
+        all(type(said.get(name)) is int and 0 <= said[name] < 1 << 63 for name in ("step", "epoch", "batch", "first"))
+        and all(isinstance(said.get(name), str) for name in ("what", "value", "run"))
+        and isinstance(said.get("is_exact"), bool)
+        and _is_float(said["value"])
+        and isinstance(where, dict)
+        and all(isinstance(where.get(name), str) for name in ("module", "name"))
+        and isinstance(where.get("file"), str | None)
+    )  # fmt: skip
+
+
+def _is_float(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _loss(result: Any) -> Any:

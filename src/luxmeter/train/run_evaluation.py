@@ -35,7 +35,7 @@ RECORD = "trainer.json"  # what checkpoints.remember wrote
 _RESULT, _PASSED = "result.json", "passed.jsonl"
 _LAST_LINES = 20
 _MACHINES_OWN = ("device",)  # a parameter that may be another one here
-_CHECKPOINT = re.compile(r"(keep\.)?[0-9]+\.ckpt")
+_CHECKPOINT = re.compile(r"(keep\.)?[0-9]{1,18}\.ckpt")
 
 
 def evaluate_run(
@@ -96,7 +96,8 @@ def evaluate_run(
 def trainer_record(run: Run) -> dict[str, Any]:
     """What the run remembers of its Trainer: class, options, save."""
     record = read_json(run.folder / "files" / RECORD)
-    if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in ("class", "save")):
+    fits = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("class", "save"))
+    if not fits or "\0" in record["save"]:
         raise StoreError(
             "run-without-trainer",
             f"The run {run.name} ({run.id}) was not made by a Trainer.",
@@ -152,10 +153,10 @@ def _started(
             output=said.fileno() if quiet else None,
             trust=trust,
         )
-        answer = read_json(place / _RESULT, {})
-        if "error" in answer:
-            slug, what, next_step = answer["error"]
-            raise StoreError(slug, what, next_step)
+        told = read_json(place / _RESULT, {})
+        answer = told if isinstance(told, dict) else {}
+        if isinstance(answer.get("error"), list) and len(answer["error"]) == 3:
+            raise StoreError(*map(str, answer["error"]))
         if "metrics" in answer:
             return read_evaluation(answer, place / _RESULT)
         if code:
@@ -300,7 +301,7 @@ def _saved(folder: Path) -> list[str]:
     """The names of keypoints and checkpoints in a folder, each in the order they were saved."""
     from luxmeter.experiment import Saver
 
-    saver = Saver(folder)
+    saver = Saver(folder, cleans=False)
     return [Path(path).name for path in (*saver.find_keypoints(), *saver.find_checkpoints())]
 
 

@@ -6,9 +6,11 @@ a ref of our own keeps that snapshot; elsewhere the text files below the folder.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -18,15 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from luxmeter.errors import StoreError, UsageError
+from luxmeter.errors import LuxmeterError, StoreError, UsageError
 from luxmeter.experiment.capture import snapshot
 from luxmeter.experiment.capture.git import git_agrees, git_text
 from luxmeter.files import read_json, write_json
 from luxmeter.store import Lab, inside, layout, read_blob
+from luxmeter.typed_fields import checked_fields
 
 MOST_FILES = snapshot.MOST_UNTRACKED_FILES
 _CODE = "code"
 _LINK, _SUBMODULE = "120000", "160000"
+_MODE = re.compile("[0-7]{6}")
+_REF = re.compile("refs/luxmeter/queue-[0-9a-f]{8}")  # as keep_project names them
+_OBJECT = re.compile("(?!0+$)(?:[0-9a-f]{40}|[0-9a-f]{64})")  # no zeros: to git they say that any will do
 _NOT_CODE = {"__pycache__", "node_modules", "site-packages"}
 
 
@@ -76,43 +82,79 @@ def keep_project(lab: Lab, folder: Path) -> ProjectCode:
 
 def stored_project(lab: Lab, name: str) -> ProjectCode:
     """What is kept under a name."""
-    found = read_json(_folder(lab) / layout.named("file", name) / "code.json")
+    file = _folder(lab) / layout.named("file", name) / "code.json"
+    found = read_json(file)
     if found is None:
         raise StoreError(
             "job-code-missing",
             f"The code {name} that the job was queued with is not in {_folder(lab)}.",
             "It was removed by hand: queue the job anew.",
         )
-    files = {path: (mode, kept) for path, (mode, kept) in found["files"].items()}
-    return ProjectCode(found["name"], found["root"], files, found["git"], tuple(found["paths"]))
+    try:
+        files = {path: tuple(kept) for path, kept in found["files"].items()}
+        code = ProjectCode(found["name"], found["root"], files, found["git"], tuple(found["paths"]))
+        _check(code, name)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = error.what if isinstance(error, LuxmeterError) else str(error)
+        raise StoreError(
+            "job-code-damaged",
+            f"{file} is no record of a project's code: {why}.",
+            "Queue the job anew; do not trust where it came from if nobody changed the file here.",
+        ) from error
+    return code
 
 
 def stored_names(lab: Lab) -> list[str]:
     """All names under which code is kept."""
     place = _folder(lab)
-    return sorted(p.name for p in place.iterdir() if p.name[0] != ".") if place.is_dir() else []
+    there = place.iterdir() if place.is_dir() else ()
+    return sorted(p.name for p in there if layout.is_named("file", p.name) and not p.is_symlink())
 
 
 def drop_project(lab: Lab, name: str) -> None:
     """Forget kept code: no job will be started with it any more."""
-    found = read_json(_folder(lab) / layout.named("file", name) / "code.json", {})
-    _forget(Path(found.get("root", "/nowhere")), found.get("git"))
-    shutil.rmtree(_folder(lab) / name, ignore_errors=True)
+    with contextlib.suppress(StoreError):  # damaged: then its ref stays
+        code = stored_project(lab, name)
+        _forget(Path(code.root), code.git)
+    shutil.rmtree(_folder(lab) / layout.named("file", name), ignore_errors=True)
 
 
 def lay_out(lab: Lab, code: ProjectCode, folder: Path) -> None:
-    """Write the project's files below `folder`, which is made."""
+    """Write the project's files below `folder`, which is made; its links come last, so that nothing goes through one."""
     place = _folder(lab) / layout.named("file", code.name)
     folder.mkdir(parents=True)
-    for path, (mode, kept) in code.files.items():
+    for path, (mode, kept) in sorted(code.files.items(), key=lambda one: one[1][0] == _LINK):
         target = inside(folder, path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if mode == _LINK:
             target.symlink_to(kept)
             continue
-        target.write_bytes(read_blob(place, kept))
+        with open(target, "xb") as file:
+            file.write(read_blob(place, kept))
         if mode == "100755":
             target.chmod(target.stat().st_mode | 0o111)
+
+
+def _check(code: ProjectCode, name: str) -> None:
+    """ValueError if a record says what none of ours says: it may come from elsewhere."""
+    checked_fields(code)
+    if code.name != name or not Path(code.root).is_absolute():
+        raise ValueError(f"it is of {code.name[:80]!r} in {code.root[:80]!r}")
+    for path in code.paths:
+        inside(Path(code.root), path if path != "." else "x")  # the root itself may be one
+    for path, (mode, kept) in code.files.items():
+        inside(Path(code.root), path)
+        if not _MODE.fullmatch(mode):
+            raise ValueError(f"the mode of {path[:80]!r} is {mode[:80]!r}")
+        if not (layout.is_named("blob", kept) if mode != _LINK else kept and "\0" not in kept):
+            raise ValueError(f"{path[:80]!r} holds {kept[:80]!r}")
+    known = {Path(path) for path in code.files}
+    if len(known) != len(code.files) or any(parent in known for path in known for parent in path.parents):
+        raise ValueError("a file stands in the place of a folder, or twice")
+    for word in ("commit", "snapshot", "tree"):
+        said = (code.git or {}).get(word)
+        if said is not None and not (isinstance(said, str) and _OBJECT.fullmatch(said)):
+            raise ValueError(f"its {word} is {str(said)[:80]!r}")
 
 
 def _project_of(folder: Path) -> Path:
@@ -125,8 +167,10 @@ def _folder(lab: Lab) -> Path:
 
 
 def _forget(root: Path, git: Mapping[str, Any] | None) -> None:
-    if git and str(git.get("ref", "")).startswith("refs/luxmeter/queue-") and (root / ".git").exists():
-        git_agrees(root, "update-ref", "-d", str(git["ref"]))
+    """Delete the ref that was made for it, while that names the commit that was made."""
+    ref, commit = str((git or {}).get("ref")), str((git or {}).get("snapshot"))
+    if _REF.fullmatch(ref) and _OBJECT.fullmatch(commit) and (root / ".git").exists():
+        git_agrees(root, "update-ref", "--no-deref", "-d", ref, commit)
 
 
 def _listed(root: Path, ref: str) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:

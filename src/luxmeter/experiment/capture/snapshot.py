@@ -22,7 +22,7 @@ from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, StoreError
 from luxmeter.experiment.capture.git import git_agrees, git_text
 from luxmeter.experiment.capture.secrets import holds_token, is_secret_file
-from luxmeter.store import Run
+from luxmeter.store import Run, is_own
 
 if TYPE_CHECKING:
     from luxmeter.experiment.reproduce.handover import LaidOut
@@ -273,11 +273,11 @@ def _is_binary(path: Path) -> bool:
 
 
 def snapshot_refs(runs: Iterable[Run]) -> list[tuple[Path, str]]:
-    """(repository, ref) of each run that has a snapshot. Only refs that are ours and that run's own."""
+    """(repository, ref) of each run that has a snapshot. Only refs that are ours and that run's own, of runs made here."""
     found = []
     for run in runs:
         try:
-            code = run.snapshot
+            code = run.snapshot if is_own(run.identity, run.folder) else None
         except (LuxmeterError, KeyError, TypeError):
             continue  # damaged: then its ref stays
         ref = f"refs/luxmeter/{run.id}"

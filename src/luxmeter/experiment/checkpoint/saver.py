@@ -45,7 +45,8 @@ class Saver:
 
     Checkpoints: at most max_to_keep stay, the newest ones or, with a metric, those with the best `info[metric]`
     (and always the newest). Keypoints and models stay until clear_*(). A save returns as soon as the state is taken;
-    find_*, load_* and flush() wait for what is still being written and raise what went wrong there.
+    find_*, load_* and flush() wait for what is still being written and raise what went wrong there. What killed programs
+    left half written in the folder is removed; with `cleans=False` nothing is: of a folder that a file named.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Saver:
         format: Literal["safetensors", "torch"] = "safetensors",
         background: bool = True,
         max_pending: int = 2,
+        cleans: bool = True,
     ) -> None:
         _choice("mode", mode, ("min", "max"))
         _choice("format", format, FORMATS)
@@ -78,7 +80,8 @@ class Saver:
         self._writer = writer_of(self.folder)
         self._arenas: list[Arena] = []
         self._waits_until = math.inf  # for shards of other ranks, at most
-        folder_files.remove_leftovers(self.folder)
+        if cleans:
+            folder_files.remove_leftovers(self.folder)
 
     def save_checkpoint(self, step: int, state: Any, info: Mapping[str, Any] | None = None) -> str:
         """Save `000012.ckpt`; older checkpoints go when there are more than max_to_keep. Returns the path."""

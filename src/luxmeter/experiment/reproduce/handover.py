@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from luxmeter import scratch
 from luxmeter.errors import LuxmeterError, warn_once
 from luxmeter.experiment.seed import start_state
-from luxmeter.files import read_json
 from luxmeter.loaded import loaded
 from luxmeter.store import Run, records
 
@@ -145,13 +144,14 @@ def random_at_start() -> dict[str, Any]:
 
 def _go_back(folder: Path) -> None:
     global _random_from
-    record = read_json(folder / records.FILES_FOLDER / records.RANDOM)
-    if record is None or any(name in record and loaded(name) is None for name in ("torch", "numpy")):
-        return  # written down when a framework was loaded that is not yet: then this will be called again
-    _random_from = None
     try:
+        record = records.read_random(folder)
+        if record is None or any(name in record and loaded(name) is None for name in ("torch", "numpy")):
+            return  # written down when a framework was loaded that is not yet: then this will be called again
+        _random_from = None
         start_state.restore(record)
     except (LuxmeterError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        _random_from = None
         warn_once(
             "random-not-restored",
             f"The random state of the run in {folder} cannot be set: {error}.",

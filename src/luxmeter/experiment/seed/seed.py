@@ -72,7 +72,8 @@ class RndManager:
         """The names marked so far."""
         names = set(self._marks)
         if self._folder is not None and self._folder.is_dir():
-            names |= {_read_file(path)["name"] for path in sorted(self._folder.glob(f"*{_SUFFIX}"))}
+            read = map(_read_file, sorted(self._folder.glob(f"*{_SUFFIX}")))
+            names |= {found["name"] for found in read if found["name"] is not None}
         return sorted(names)
 
     def forget(self, name: str) -> None:
@@ -156,13 +157,29 @@ def _write(path: Path, value: dict[str, Any]) -> None:
         write_json(path, value)
 
 
-def _read_file(path: Path) -> Any:
-    if path.is_file() and path.read_bytes()[:1] == b"{":
-        return read_json(path)
-    require_torch(f"{path.name}, a random state written with torch,")
-    from luxmeter.experiment.checkpoint.format import read_file
+def _read_file(path: Path) -> dict[str, Any]:
+    if _begins(path) == b"{":
+        found = read_json(path)
+    else:
+        require_torch(f"{path.name}, a random state written with torch,")
+        from luxmeter.experiment.checkpoint.format import read_file
 
-    return read_file(path)
+        found = read_file(path)
+    fits = isinstance(found, dict) and isinstance(found.get("name", 0), str | None)
+    if not fits or not isinstance(found.get("state"), dict):
+        raise UsageError(
+            "random-state-unknown",
+            f"{path} holds no random state.",
+            "Give a file that save() or mark() wrote.",
+        )
+    return dict(found)
+
+
+def _begins(path: Path) -> bytes:
+    if not path.is_file():
+        return b""
+    with open(path, "rb") as file:
+        return file.read(1)
 
 
 def _checked(seed: int) -> int:

@@ -6,6 +6,7 @@ what people added to it here (tags, note, archived).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -36,18 +37,21 @@ class Origin:
 
     def is_in(self, lab: Lab, run_id: str) -> bool:
         """Whether the lab has the run with just this content."""
-        seen = self._seen(lab, run_id)
-        return seen is not None and seen["key"] == self.key and seen["content"] == self.content
+        return self._seen(lab, run_id) == (self.key, self.content)
 
-    def _seen(self, lab: Lab, run_id: str) -> Any:
-        return read_json(lab.folder / layout.RUNS / run_id / layout.FILES / IMPORT)
+    def _seen(self, lab: Lab, run_id: str) -> tuple[Any, Any] | None:
+        """Key and content of the run that is there; None if it is none that was imported, or does not say so."""
+        found = None
+        with contextlib.suppress(StoreError):  # damaged
+            found = read_json(lab.folder / layout.RUNS / run_id / layout.FILES / IMPORT)
+        return (found.get("key"), found.get("content")) if isinstance(found, dict) else None
 
     def bring(self, lab: Lab, run: FinishedRun) -> str:
         """Put the run into the lab unless it is there with this content; returns its id."""
         if self.is_in(lab, run.id):
             return run.id
         seen = self._seen(lab, run.id)
-        if (lab.folder / layout.RUNS / run.id).exists() and (seen is None or seen["key"] != self.key):
+        if (lab.folder / layout.RUNS / run.id).exists() and (seen is None or seen[0] != self.key):
             raise StoreError(
                 "run-exists", f"This lab already has another run {run.id}.", "Remove one of the two first."
             )

@@ -7,8 +7,8 @@ search that was stopped goes on as if it never had been.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from luxmeter.model.plainnet.journal import Keeper
 from luxmeter.model.plainnet.mutate import Space, check_searchable, mutate
 from luxmeter.model.plainnet.network import PlainNet
 from luxmeter.model.plainnet.parser import parse_structure, write_structure
-from luxmeter.model.plainnet.state import SearchState, load_state, saved_settings
+from luxmeter.model.plainnet.state import SearchState, load_state, reading, saved_settings
 from luxmeter.model.scores import score_named
 from luxmeter.model.zen import check_size
 from luxmeter.progress import track
 from luxmeter.store import Lab, without_results
+from luxmeter.typed_fields import checked_fields
 
 Score = Callable[..., float]
 
@@ -66,6 +67,12 @@ class SearchResult:
     @property
     def best(self) -> Candidate:
         """The candidate with the highest score."""
+        if not self.population:
+            raise UsageError(
+                "search-no-best",
+                "The search has no network within its budgets yet.",
+                "Go on with it, or raise the budgets.",
+            )
         return self.population[0]
 
 
@@ -136,17 +143,13 @@ def resume_search(
     quiet: bool = False,
 ) -> SearchResult:
     """Go on with the search saved in a file, with its own settings; `generations` makes it a longer one."""
-    saved = saved_settings(Path(path))
-    options = dict(saved["options"])
-    score_named(options["score"])  # a function of one's own has a name here, and cannot be found again
-    space = options.pop("space")
-    options["space"] = Space() if space == "default" else Space(**space)
+    start, budget, options = _of_settings(Path(path))
     if generations is not None:
-        options["generations"] = generations
+        options = replace(options, generations=generations)
     return search(
-        saved["start"],
-        budget=Budget(**saved["budget"]),
-        options=SearchOptions(**options),
+        start,
+        budget=budget,
+        options=options,
         state=state,
         resume=path,
         lab=lab,
@@ -159,15 +162,38 @@ def load_search(path: str | Path) -> SearchResult:
     """The search whose state a file holds, as far as it came."""
     settings = saved_settings(Path(path))
     state = load_state(Path(path), settings)
-    steps = settings["options"]["population"] * settings["options"]["generations"]
+    with reading(Path(path)):
+        population, generations = (settings["options"][name] for name in ("population", "generations"))
+        if type(population) is not int or type(generations) is not int:
+            raise ValueError(f"it has {str(population)[:80]} places and {str(generations)[:80]} generations")
+        is_over = state.step >= population * generations
     return SearchResult(
         tuple(state.population),
         tuple(state.history),
         state.evaluated,
-        state.step < steps,
+        not is_over,
         state.run_id,
         Path(path),
     )
+
+
+def _of_settings(path: Path) -> tuple[str, Budget, SearchOptions]:
+    """What a saved search began with, looked at before anything is done with it."""
+    saved = saved_settings(path)
+    with reading(path):
+        given = dict(saved["options"])
+        score_named(given["score"])  # a function of one's own has a name here, and cannot be found again
+        space = given.pop("space")
+        within = Space() if space == "default" else checked_fields(Space(**_as_tuples(space)))
+        options = checked_fields(SearchOptions(**{**given, "space": within}))
+        if not isinstance(saved["start"], str):
+            raise ValueError(f"its start is {str(saved['start'])[:80]!r}")
+        return saved["start"], checked_fields(Budget(**saved["budget"])), options
+
+
+def _as_tuples(space: Mapping[str, Any]) -> dict[str, Any]:
+    """A Space's fields, in which JSON has lists for tuples."""
+    return {**space, "kinds": tuple(map(tuple, space["kinds"]))}
 
 
 @dataclass(frozen=True)

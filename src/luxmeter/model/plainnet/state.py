@@ -7,16 +7,20 @@ Format history of the file
 
 from __future__ import annotations
 
+import contextlib
 import random
 import statistics
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from luxmeter.errors import CheckpointError, UsageError
+from luxmeter.errors import CheckpointError, LuxmeterError, UsageError
 from luxmeter.files import read_json, write_json
 from luxmeter.model.plainnet.candidates import Candidate
+from luxmeter.store import layout
+from luxmeter.typed_fields import checked_fields
 
 FORMAT = 2
 
@@ -111,38 +115,73 @@ def load_state(path: Path, settings: dict[str, Any]) -> SearchState:
             f"The search in {path} had other settings: {'; '.join(differing)}.",
             "Use the same, or another state file to begin anew.",
         )
+    with reading(path):
+        return _state_of(saved, settings)
+
+
+def _state_of(saved: dict[str, Any], settings: dict[str, Any]) -> SearchState:
     version, numbers, gauss = saved["rng"]
+    if not isinstance(gauss, float | None):  # Python takes it, and fails when it is drawn
+        raise ValueError(f"its random state is {str(gauss)[:80]!r}")
     rng = random.Random()
     rng.setstate((version, tuple(numbers), gauss))
-    return SearchState(
-        settings=settings,
-        rng=rng,
-        step=saved["step"],
-        population=[Candidate(**row) for row in saved["population"]],
-        seen=set(saved["seen"]),
-        evaluated=saved["evaluated"],
-        rejected=Counter(saved["rejected"]),
-        nearest=saved["nearest"],
-        nearest_excess=saved["nearest_excess"],
-        history=saved["history"],
-        run_id=saved["run_id"],
+    rng.getrandbits(32)  # a forged place in the numbers is told when one is drawn
+    rng.setstate((version, tuple(numbers), gauss))
+    state = checked_fields(
+        SearchState(
+            settings=settings,
+            rng=rng,
+            step=saved["step"],
+            population=[checked_fields(Candidate(**row)) for row in saved["population"]],
+            seen=set(saved["seen"]),
+            evaluated=saved["evaluated"],
+            rejected=Counter(saved["rejected"]),
+            nearest=saved["nearest"],
+            nearest_excess=saved["nearest_excess"],
+            history=saved["history"],
+            run_id=saved["run_id"],
+        )
     )
+    if state.run_id is not None and not layout.is_named("run", state.run_id):
+        raise ValueError(f"its run_id is {state.run_id[:80]!r}")
+    counts = [state.step, state.evaluated, *state.rejected.values()]
+    counts += [number for one in state.population for number in (one.params, one.macs, one.layers)]
+    if not all(type(number) is int and 0 <= number < 1 << 63 for number in counts):
+        raise ValueError("it counts what is no number of things")
+    return state
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Inside, what does not fit says that the file is none of ours: it may come from elsewhere, and be changed by hand."""
+    try:
+        yield
+    except LuxmeterError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise _unfit(path, f"it is damaged ({type(error).__name__}: {error})") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
     saved = _renamed(read_json(path))
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        seen = (
+        raise _unfit(
+            path,
             "there is no such file"
             if saved is None
-            else f"it is not the state of a search in format {FORMAT}"
+            else f"it is not the state of a search in format {FORMAT}",
         )
-        raise CheckpointError(
-            "search-state",
-            f"Cannot go on from {path}: {seen}.",
-            "Give the file that a search wrote, or leave it out to begin anew.",
-        )
+    if not isinstance(saved.get("settings"), dict):
+        raise _unfit(path, "it has no settings")
     return saved
+
+
+def _unfit(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(
+        "search-state",
+        f"Cannot go on from {path}: {why}.",
+        "Give the file that a search wrote, or leave it out to begin anew.",
+    )
 
 
 def _renamed(saved: Any) -> Any:

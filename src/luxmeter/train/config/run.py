@@ -153,7 +153,7 @@ def _known_checkpoint(resume: bool | str | PathLike[str]) -> bool | str | PathLi
     if isinstance(resume, bool) or Path(resume).is_file():
         return resume
     run = find_run(str(resume))
-    if not Saver(checkpoints.save_folder(run)).find_checkpoints():
+    if not Saver(checkpoints.save_folder(run), cleans=False).find_checkpoints():
         raise CheckpointError(
             "checkpoint-absent",
             f"The run {run.name} ({run.id}) has no checkpoint.",

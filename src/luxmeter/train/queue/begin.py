@@ -37,12 +37,11 @@ def claim(file: Path, told: Mapping[str, Any]) -> bool:
 
 
 def claimed_by(file: Path) -> Process | None:
-    """The process that made it; None if none did."""
+    """The process that made it; None if none did, or if it does not say which."""
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return Process.of(json.loads(file.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return Process.of(told) if told else None
 
 
 def main(words: list[str]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from luxmeter.errors import LuxmeterError, UsageError, near_names
+from luxmeter.errors import LuxmeterError, StoreError, UsageError, near_names
 from luxmeter.experiment import drop_project, keep_project, stored_names, stored_project
 from luxmeter.files import read_json, write_json
 from luxmeter.process import Process
@@ -227,9 +227,12 @@ def drop_unused_code(queue: Queue) -> None:
 
 
 def _holds(file: Path) -> bool:
-    """Whether who made this file still wants the code: a process of another machine may."""
-    told = read_json(file)
-    holder = Process.of(told) if told else None
+    """Whether who made this file still wants the code: a process of another machine may, and one that it does not tell."""
+    try:
+        told = read_json(file)
+        holder = None if told is None else Process.of(told)
+    except (StoreError, ValueError, KeyError, TypeError, AttributeError):
+        return True
     return holder is not None and (not is_own_machine(holder) or holder.runs_here())
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from luxmeter.errors import UsageError
-from luxmeter.render import NUMBER, Column, Table, counted, print_json
+from luxmeter.render import NUMBER, Column, Table, counted, one_line, print_json
 from luxmeter.view.cli.zen import numbers, structure_text
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ def show_search(result: SearchResult, *, top: int, as_json: bool) -> None:
         ]
         for c in result.population[:top]
     ]
-    Table([Column(name, NUMBER) for name in columns], rows).print()
-    sys.stdout.write(
-        f"best: {result.best.structure}\n{counted(result.evaluated, 'network')} scored; run {result.run_id}\n"
-    )
+    if result.population:
+        Table([Column(name, NUMBER) for name in columns], rows).print()
+    best = one_line(result.best.structure) if result.population else "none within the budgets yet"
+    sys.stdout.write(f"best: {best}\n{counted(result.evaluated, 'network')} scored; run {result.run_id}\n")
     if result.interrupted:
         sys.stdout.write(f"stopped early; go on with: luxmeter search --resume {result.run_id}\n")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from luxmeter.errors import UsageError
-from luxmeter.files import read_json
 from luxmeter.render import one_line, plain, print_json, terminal_width
 from luxmeter.view.options import run_argument
 
@@ -187,18 +186,18 @@ def _show_model(path: Path, as_json: bool) -> None:
 
 
 def _show_score(path: Path, as_json: bool) -> None:
-    from luxmeter.model import TITLES, load_score
+    from luxmeter.model import TITLES, load_score, read_score
 
-    found, said = load_score(path), read_json(path)
+    found, said = load_score(path), read_score(path)
     if as_json:
         print_json(said)
         return
-    title = TITLES.get(said["score"], str(said["score"]))
+    title = TITLES.get(said["score"]) or one_line(said["score"])
     sizes = "x".join(map(str, said["input_size"]))
-    mode = f"{found.mode}, " if found.mode else ""
+    mode = f"{one_line(found.mode)}, " if found.mode else ""
     sys.stdout.write(
         f"{title:10}  {found.value:.2f} ± {found.precision:.2f} ({mode}{len(found.scores)} x {sizes}, seed {said['seed']})\n"
-        f"model       {one_line(str(said['model']))}\n"
+        f"model       {one_line(said['model'])}\n"
     )
 
 

@@ -61,6 +61,11 @@ def _end(folder: Path, request: Request, files: list[Path]) -> None:
         (folder / life.RUNS).unlink()
     except (OSError, ValueError):
         runs = []  # rank 0 was killed
+    if not (
+        isinstance(runs, list)
+        and all(isinstance(one, str) and (Path(one) / "run.json").is_file() for one in runs)
+    ):
+        runs = []
     try:
         result = TraceResult(folder)
         if not result.recording.processes or not result.recording.calls:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from luxmeter.errors import StoreError
 from luxmeter.files import read_json, write_json
 from luxmeter.train.queue.begin import PARENT
 
@@ -63,9 +64,12 @@ def run_program(program: Program) -> int:
 
 
 def ended_code(folder: Path) -> int | None:
-    """What a program ended with, if it was written down."""
-    told = read_json(folder / "ended.json")
-    return None if told is None else int(told["code"])
+    """What a program ended with, if it was written down; damaged, nobody knows."""
+    with contextlib.suppress(StoreError):
+        told = read_json(folder / "ended.json")
+        code = told.get("code") if isinstance(told, dict) else None
+        return code if type(code) is int and abs(code) < 1 << 31 else None
+    return None
 
 
 def of_node(

@@ -40,14 +40,25 @@ def write_file(path: Path, data: bytes, *, durable: bool = False) -> None:
         sync_folder(path.parent)
 
 
-def write_named(path: Path, data: bytes) -> None:
-    """As `write_file`, a file that a user named: what hinders it is told."""
-    if not path.absolute().parent.is_dir():
+def refuse_unwritable(path: Path) -> None:
+    """A file that a user named and that cannot be written: told before the work that fills it."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
         raise UsageError(
             "no-such-folder",
             f"{path} cannot be written: there is no folder {path.parent}.",
             "Make the folder first.",
         )
+    why = "it is a folder" if path.is_dir() else ""
+    if not why and not os.access(path if path.exists() else folder, os.W_OK):
+        why = "permission denied"
+    if why:
+        raise UsageError("file-unwritable", f"{path} cannot be written: {why}.", "Give another place for it.")
+
+
+def write_named(path: Path, data: bytes) -> None:
+    """As `write_file`, a file that a user named: what hinders it is told."""
+    refuse_unwritable(path)
     try:
         write_file(path, data)
     except OSError as error:

@@ -12,6 +12,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -21,9 +22,14 @@ from luxmeter.errors import UsageError
 from luxmeter.experiment import find_run
 from luxmeter.operators import CheckResult, check, diff_checks, load_check
 from luxmeter.operators.case import Case, Operators
-from luxmeter.operators.checks import work
+from luxmeter.operators.backends import Prepared
+from luxmeter.operators.checks import judging, work
+from luxmeter.operators.checks.judging import Where, judge
 from luxmeter.operators.checks.records import CheckRow
 from luxmeter.operators.checks.runner import seed_of
+from luxmeter.operators.checks.sources import captured
+from luxmeter.operators.checks.trial import Trial
+from luxmeter.operators.inputs import Call
 from luxmeter.signature import describe
 
 CASES = """
@@ -252,6 +258,81 @@ def test_captured_operators_with_a_fault_that_is_shrunk_reproduced_kept_and_resu
     assert "as it was kept" in [row.reason for row in second] and second.statuses() == first.statuses()
 
 
+def explained(case: dict[str, Any], setup: Path, *, part: str, sample: int = 0) -> str:
+    """The script that a worker writes of a first error, with a smaller input, in a process that has the fault."""
+    asked = {
+        "case": case, "dtype": "float32", "device": "cpu", "backend": "eager", "backward": True, "seed": 3, "sample": sample, "part": part,
+        "reason": "wrong", "allowed": None, "setup": [str(setup)], "shrink": part != "", "dies": False,
+    }  # fmt: skip
+    code = (
+        f"import sys, json; sys.path.insert(0, {str(setup.parent)!r}); import {setup.stem}\n"
+        "from luxmeter.operators.checks.explaining import explain\n"
+        "print(json.dumps(explain(**json.loads(sys.argv[1]))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(asked)], capture_output=True, text=True, check=True
+    )
+    return str(json.loads(done.stdout)["script"])
+
+
+def test_a_layer_that_hides_its_settings_is_shown_again_with_a_smaller_input(tmp_path: Path) -> None:
+    """A loss does not tell its settings in its repr: it is drawn again, its inputs are written."""
+    pytest.importorskip("expecttest")
+    fault = tmp_path / "fault.py"
+    fault.write_text(
+        "import torch\nright = torch.nn.functional.mse_loss\n"
+        "def mse_loss(input, *given, **named):\n"
+        "    found = right(input, *given, **named)\n"
+        "    return found * 1.001 if input.dtype is torch.float32 else found\n"
+        "torch.nn.functional.mse_loss = mse_loss\n"
+    )
+    case = {"source": "module", "api": "torch.nn.MSELoss", "name": "torch.nn.MSELoss", "entry": "nn.MSELoss"}
+    script = explained(case, fault, part="output", sample=1)  # one with reduction="sum"
+    assert "# made smaller\nargs = (args[0], torch.tensor(" in script
+    (tmp_path / "shows.py").write_text(script)
+    shows = [sys.executable, "-I", str(tmp_path / "shows.py")]
+    done = subprocess.run(shows, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "reproduced" in done.stderr, done.stdout + done.stderr
+    fault.write_text("")
+    assert subprocess.run(shows, capture_output=True, check=False).returncode == 0
+
+
+def test_what_raised_is_right_again_once_the_fault_is_gone(tmp_path: Path) -> None:
+    """An error without a size allows what the dtype allows, not nothing; a number is compared like a tensor."""
+    fault = tmp_path / "fault.py"
+    for api, given in (("torch.softmax", (torch.rand(7), 0)), ("Tensor.item", (torch.rand(()),))):
+        place = f"torch.{api}" if api.startswith("Tensor") else api
+        fault.write_text(
+            f"import torch\nright = {place}\n"
+            "def broken(x, *given):\n"
+            "    if x.dtype is torch.float32:\n        raise ValueError('no')\n    return right(x, *given)\n"
+            f"{place} = broken\n"
+        )
+        case = captured.cases([Case(api, describe(given))])[0]
+        (tmp_path / "shows.py").write_text(explained(case, fault, part=""))
+        shows = [sys.executable, "-I", str(tmp_path / "shows.py")]
+        done = subprocess.run(shows, capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and "ValueError: no" in done.stderr, (api, done.stderr)
+        fault.write_text("")
+        done = subprocess.run(shows, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "an error of" in done.stdout, (api, done.stdout + done.stderr)
+
+
+def test_a_backend_that_gives_tensors_only_is_right_where_python_gives_a_number() -> None:
+    """As a graph of ONNX gives `Tensor.item`."""
+
+    class Tensors:
+        def prepare(self, call: Call, *, backward: bool, threads: int) -> Prepared:
+            return Prepared(lambda: torch.as_tensor(call.run() * factor))
+
+    trial = Trial("torch.Tensor.item", torch.Tensor.item, (torch.tensor(1.5318),))
+    for factor, status in ((1.0, "passed"), (1.001, "failed")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(judging._backends, "tensors", Tensors())
+            found = judge(trial, Where(backend="tensors"), seed=1)
+        assert found.status == status, found
+
+
 def test_a_filter_holds_for_files_that_cannot_be_imported(tmp_path: Path) -> None:
     for path, text in (
         ("torch/linalg/broken.py", "1 / 0"),
@@ -325,6 +406,11 @@ def test_an_input_that_ends_the_process_is_shrunk_and_reproduced(tmp_path: Path)
         ((), {"dtypes": ["int8"]}, "unknown-dtype"),
         ((), {"backends": ["egaer"]}, "unknown-name"),
         ((), {"device": "meta"}, "check-device"),
+        ((), {"device": ""}, "bad-check-option"),
+        ((), {"dtypes": []}, "bad-check-option"),
+        ((), {"backends": ""}, "bad-check-option"),
+        ((), {"resume": "no/such/folder/kept.json"}, "no-such-folder"),
+        ((), {"resume": "."}, "file-unwritable"),
         ((), {"setup": ["nowhere.py"]}, "check-setup"),
         (("opinf",), {}, "check-source"),
         ((lambda: 1,), {}, "check-import"),
@@ -340,8 +426,17 @@ def test_bad_input_is_refused_before_anything_runs(
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_package\n")
-    with pytest.raises(UsageError, match=r"No module named 'no_such_package'(.|\n)*check-import"):
+    with pytest.raises(UsageError, match=r"No module named 'no_such_package'(.|\n)*check-import") as refused:
         check(tmp_path / "broken.py", quiet=True, workers=1)
+    assert "import no_such_package" in str(refused.value) and "programs.py" not in str(refused.value)
+    (tmp_path / "broken.py").write_text("class TestOfPytest:\n    def test_it(self): ...\n")
+    with pytest.raises(
+        UsageError, match=r"broken\.py\. A test is a method test_\.\.\. of a unittest\.TestCase"
+    ):
+        check(tmp_path / "broken.py", quiet=True, workers=1)
+    (tmp_path / "kept.json").write_text("{")
+    with pytest.raises(UsageError, match="Give --resume another name"):
+        check(tmp_path / "broken.py", quiet=True, workers=1, resume=tmp_path / "kept.json")
     for text, slug in (("{}", "check-damaged"), ('{"what": "luxmeter check", "version": 9}', "check-newer")):
         (tmp_path / "c.json").write_text(text)
         with pytest.raises(UsageError) as caught:

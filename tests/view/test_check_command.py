@@ -79,12 +79,17 @@ def test_a_fault_is_shown_written_compared_and_shown_again() -> None:
         (["nowhere.py"], "check-source"),
         (["ops.jsonl", "-o", "b.xls"], "unknown-check-format"),
         (["ops.jsonl", "-o", "no/such/folder/b.json"], "bench-out-unwritable"),
+        (["ops.jsonl", "-o", "folder.json"], "file-unwritable"),
+        (["ops.jsonl", "--scripts", "ops.jsonl"], "check-scripts"),
+        (["no_such_folder/"], "check-source"),
         (["ops.jsonl", "--dtypes", "fp23"], "unknown-dtype"),
+        (["ops.jsonl", "--dtypes", ""], "bad-check-option"),
         (["ops.jsonl", "--into", "nothing"], "no-lab|run-not-found|no-runs-yet"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_runs(args: list[str], slug: str) -> None:
     operators()
+    Path("folder.json").mkdir()
     with pytest.raises((UsageError, Exception), match=slug):
         luxmeter("check", *args)
 

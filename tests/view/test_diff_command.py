@@ -98,8 +98,17 @@ def test_what_means_nothing_is_refused_with_the_reason() -> None:
         UsageError, match=r"traces have no api in common: A has @, B torch.zeros.*nothing-in-common"
     ):
         luxmeter("diff", "one", "two")
-    with pytest.raises(UsageError, match=r"one is a trace and a.json is a bench.*diff-kinds"):
+    with pytest.raises(UsageError, match=r"one is a trace, a.json is a benchmark.*diff-kinds"):
         luxmeter("diff", "one", a)
+    Path("x.parquet").write_bytes(b"PAR1")
+    Path("c.json").write_text('{"what": "luxmeter check"}')
+    with pytest.raises(UsageError, match=r"c.json is a check, x.parquet is a benchmark\. .*diff-kinds"):
+        luxmeter("diff", "c.json", "x.parquet")
+    Path("x.txt").write_text("hello")
+    with pytest.raises(
+        UsageError, match=r"c.json is a check, x.txt is no file that is compared\. .*diff-kinds"
+    ):
+        luxmeter("diff", "c.json", "x.txt")
     with pytest.raises(UsageError, match=r"more than two are compared of benchmarks only.*diff-kinds"):
         luxmeter("diff", a, a, "one")
 

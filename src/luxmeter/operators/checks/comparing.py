@@ -138,6 +138,13 @@ def _pair(
     return _values(a, b, got.dtype, coarsest, others, tolerance, floor)
 
 
+def allowed_of(dtype: torch.dtype | None) -> float:
+    """What the largest number of a tensor may be off by, as a share of it: where an error was none of size."""
+    if dtype is None:
+        return 0.0
+    return 2 * _ROUNDINGS.get(dtype, _OTHER_ROUNDINGS) * torch.finfo(dtype).eps
+
+
 SHAPE_MOVES = "its shape depends on the last digits of the inputs"
 ILL_CONDITIONED = "the reference moves as much when its inputs are rounded"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from luxmeter.operators.checks.comparing import allowed_of
 from luxmeter.operators.checks.judging import Where, coarsest_of, judge
 from luxmeter.operators.checks.script import script_of
 from luxmeter.operators.checks.shrinking import shrunk
@@ -34,7 +35,7 @@ def explain(
         # What a test of one's own makes for itself is known from the round.
         found: dict[str, Any] = {} if trial.is_program else {"signature": signature_of(trial)}
         where = Where(device, backend, backward and not part.startswith("output"))
-        drawn = trial
+        drawn, first = trial, (reason, part, allowed)
         if shrink and dies:
             trial = shrunk(trial, lambda t: _kills(t, where, seed + sample))
             found["shrunk"] = signature_of(trial)
@@ -46,15 +47,18 @@ def explain(
                 **{k: getattr(judged, k) for k in ("reason", "part", "error", "allowed")},
             }
             reason, part, allowed = judged.reason, judged.part, judged.allowed
-        said = {
-            "title": f"{case['name']} in {dtype} on {device} ({backend})",
-            "said": reason.rstrip(".") or "It ends the process",
-        }
-        script = script_of(
-            trial, case, **said, dtype=dtype, device=device, backend=backend, seed=seed + sample, round_seed=seed,
-            gradient=part.startswith("gradient"), allowed=allowed or 0.0, narrow=coarsest_of(trial), setup=setup, dies=dies,
-            as_sampled=trial is drawn,
-        )  # fmt: skip
+        title = f"{case['name']} in {dtype} on {device} ({backend})"
+
+        def write(one: Trial, reason: str, part: str, allowed: float | None) -> str:
+            narrow = coarsest_of(one)
+            return script_of(
+                one, case, title=title, said=reason.rstrip(".") or "It ends the process", dtype=dtype, device=device, backend=backend,
+                seed=seed + sample, round_seed=seed, gradient=part.startswith("gradient"), narrow=narrow, setup=setup, dies=dies,
+                allowed=allowed_of(narrow) if allowed is None else allowed, sampled=drawn,
+            )  # fmt: skip
+
+        # A smaller input that nothing can write down: the one that was drawn shows the error as well.
+        script = write(trial, reason, part, allowed) or write(drawn, *first)
     return {**found, "script": script}
 
 

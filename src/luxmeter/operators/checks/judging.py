@@ -41,6 +41,7 @@ from luxmeter.operators.checks.excuses import (
 from luxmeter.operators.checks.trial import REFERENCE, Noise, Ran, Side, Trial, call_on, ran
 from luxmeter.operators.randomness import is_random
 
+_OF_PYTHON = ("eager", "compile")  # backends whose results may be plain numbers
 _ELSEWHERE = 1 << 20  # another random state than the one compared
 _NOT_THERE = re.compile(
     r"not implemented for|Could not run '|not currently (implemented|supported)|is not supported on",
@@ -172,9 +173,15 @@ class _Judge:
             return Ran(error=error)
         mode = Noise(side.noise, side.noise_seed) if side.noise else contextlib.nullcontext()
         with mode:
-            return ran(
+            found = ran(
                 call.run, call, self._trial, backward=self._where.backward, seed=self._seed + side.draw, narrow=self._narrow
             )  # fmt: skip
+        # A graph of another runtime gives tensors, where Python gives a number.
+        return (
+            found
+            if self._where.backend in _OF_PYTHON
+            else replace(found, values=tuple(map(_as_tensor, found.values)))
+        )
 
     def moved(self) -> Iterator[Ran]:
         """The reference with what is rounded moved, run when the next one is asked for, and once."""
@@ -327,7 +334,9 @@ class _Judge:
             return Judged("missed", absent)
         said = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"
         if reference.error is not None and not part and self._trial.is_program:
-            return Judged("failed", f"fails as reference, too: {said}", detail=_traceback(error))
+            return Judged(
+                "failed", f"fails on the CPU in higher precision, too: {said}", detail=_traceback(error)
+            )
         if reference.error is not None and not part:
             return Judged("passed", said, excused=REFUSED)
         if not self._trial.is_program and (
@@ -390,6 +399,19 @@ def _in_order(got: Sequence[Any], reference: Sequence[Any]) -> list[Any]:
     for beside in got[1:]:
         found.append(beside.gather(-1, order[..., None, :].expand(beside.shape)))
     return found
+
+
+def _as_tensor(value: Any) -> Any:
+    if not isinstance(value, bool | int | float | complex):
+        return value
+    wide = (
+        torch.complex128
+        if isinstance(value, complex)
+        else torch.float64
+        if isinstance(value, float)
+        else None
+    )
+    return torch.tensor(value, dtype=wide)
 
 
 def _unsigned(value: Any) -> Any:

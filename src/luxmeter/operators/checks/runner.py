@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, Unpack
 
 from luxmeter import environment
 from luxmeter.errors import UsageError, near_names
+from luxmeter.files import refuse_unwritable
 from luxmeter.isolate import Outcome, Pool
 from luxmeter.operators.backends import BACKENDS, preload_of
 from luxmeter.operators.case import Case, Operators
@@ -50,16 +51,26 @@ def check(*sources: CheckSource, **settings: Unpack[CheckSettings]) -> CheckResu
     check_torch()
     options = make_options(settings)
     _refuse(options)
+    kept = _Resumed(options.resume)
     with ExitStack() as stack:
         pools = _Pools(options, stack)
         cases, problems = _cases(sources or tuple(DATABASES), options, pools)
         jobs = _jobs(cases, options, pools)
-        result = _Run(options, pools).run(jobs, problems)
+        result = _Run(options, pools).run(jobs, problems, kept)
     return put_check(result)
 
 
 def _refuse(options: CheckOptions) -> None:
     """What cannot be checked, before anything is."""
+    for name, given in (
+        ("dtypes", options.dtypes),
+        ("device", options.devices),
+        ("backends", options.backends),
+    ):
+        if not given:
+            raise UsageError(
+                "bad-check-option", f"check() cannot use an empty {name}.", "Name one, or leave it out."
+            )
     for dtype in options.dtypes:
         if float_dtype(dtype) == "recorded":
             raise UsageError(
@@ -168,16 +179,14 @@ def _cases(
             problems += bad
     if not found and problems:
         first = problems[0]
-        raise UsageError(
-            "check-import",
-            f"{first['path']} cannot be imported: {first['problem']}.\n{first['traceback']}",
-            "Mend it, or leave it out.",
-        )
+        raise _not_importable(first["path"], first)
     if not found:
         raise UsageError(
             "nothing-to-check",
-            "There are no cases to check.",
-            "Give a source that has some: opinfo, modules, optimizers, a file.",
+            f"There are no cases to check in {', '.join(map(_named, sources))}.",
+            "A test is a method test_... of a unittest.TestCase, or a function test_..., in a .py file."
+            if all(isinstance(source, str | Path) for source in sources)
+            else "Give operators, or a source that has some: opinfo, modules, optimizers, a file.",
         )
     # A file says which API its cases are of by where it lies; of one that does not, nothing is known.
     asked = [
@@ -186,6 +195,10 @@ def _cases(
         if not options.only or not p.get("api") or any(_matches(p, o) for o in options.only)
     ]
     return _chosen(found, options.only), asked
+
+
+def _named(source: CheckSource) -> str:
+    return str(source) if isinstance(source, str | Path) else f"the {type(source).__name__}"
 
 
 def _chosen(cases: list[dict[str, Any]], only: Sequence[str]) -> list[dict[str, Any]]:
@@ -237,7 +250,7 @@ def _of_callable(source: Any, pools: _Pools) -> list[dict[str, Any]]:
         )
     made, problems = _of_path(Path(file), pools)
     if problems:
-        raise UsageError("check-import", f"{file} cannot be imported: {problems[0]['problem']}.", "Mend it.")
+        raise _not_importable(file, problems[0])
     name = source.__qualname__
     mine = [c for c in made if c.get("program", "").partition(".")[0] == name]
     if not mine:
@@ -279,10 +292,15 @@ def _of_path(path: Path, pools: _Pools) -> tuple[list[dict[str, Any]], list[dict
         if "problem" in said:
             problems.append({"path": one["path"], "name": str(files[number].relative_to(root)), **said})
     if not path.is_dir() and problems:
-        raise UsageError(
-            "check-import", f"{path} cannot be imported: {problems[0]['problem']}.\n{problems[0]['traceback']}", "Mend it, or leave it out."
-        )  # fmt: skip
+        raise _not_importable(path, problems[0])
     return found, problems
+
+
+def _not_importable(path: str | Path, problem: dict[str, Any]) -> UsageError:
+    """With the user's own lines of the traceback below; a process that died left none."""
+    said = f"{path} cannot be imported: {problem['problem'].rstrip('.')}."
+    lines = problem["traceback"].strip()
+    return UsageError("check-import", f"{said}\n{lines}\n" if lines else said, "Mend it, or leave it out.")
 
 
 @dataclass(frozen=True)
@@ -357,9 +375,8 @@ class _Run:
         self._rounds: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._started = time.time()
 
-    def run(self, jobs: list[_Job], problems: list[dict[str, Any]]) -> CheckResult:
+    def run(self, jobs: list[_Job], problems: list[dict[str, Any]], kept: _Resumed) -> CheckResult:
         """A row for each job; after Ctrl-C, for those that were done."""
-        kept = _Resumed(self._options.resume)
         rows: dict[str, CheckRow] = {}
         machine = self._pools.environment()
         for job in jobs:
@@ -522,8 +539,10 @@ class _Resumed:
     def __init__(self, path: str | Path | None) -> None:
         self._path = path
         self._all: dict[str, CheckRow] = {}
+        if path is not None:
+            refuse_unwritable(Path(path))
         if path is not None and Path(path).exists():
-            self._all = {row.key: row for row in load_check(path) if row.key}
+            self._all = {row.key: row for row in _kept_in(path) if row.key}
         self.rows = dict(self._all)
         self._next = 0.0
 
@@ -540,6 +559,17 @@ class _Resumed:
         others = tuple(row for row in self._all.values() if _asked(row) not in there)
         replace(result, rows=(*result.rows, *others)).to_json(self._path)
         self._next = time.monotonic() + _SELDOM * (time.monotonic() - start)
+
+
+def _kept_in(path: str | Path) -> CheckResult:
+    try:
+        return load_check(path)
+    except UsageError as error:
+        if error.slug != "check-damaged":
+            raise
+        raise UsageError(
+            error.slug, error.what, "Give --resume another name, or remove the file and check all anew."
+        ) from error
 
 
 def _asked(row: CheckRow) -> tuple[str, ...]:

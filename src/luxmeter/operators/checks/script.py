@@ -40,7 +40,8 @@ def run(function, device, wide):
     torch.manual_seed({seed})
     result = function(*map(move, args), **{{name: move(value) for name, value in kwargs.items()}})
     result = result if isinstance(result, (list, tuple)) else [result]
-    return [value.detach().cpu() for value in result if isinstance(value, torch.Tensor)]
+    numbers = [value for value in result if isinstance(value, (torch.Tensor, int, float))]
+    return [torch.as_tensor(v, dtype=torch.float64 if isinstance(v, float) else None).detach().cpu() for v in numbers]
 
 {compare}
 """
@@ -75,7 +76,8 @@ def run(function, device, wide):
     given, named = on(args, device, wide), on(kwargs, device, wide)
     torch.manual_seed({seed})
     found = leaves(function(*given, **named))
-{gradient}    return [t.detach().cpu() if isinstance(t, torch.Tensor) else torch.tensor(t) for t in found if t is not None]
+{gradient}    found = [torch.tensor(t, dtype=torch.float64) if isinstance(t, float) else torch.as_tensor(t) for t in found if t is not None]
+    return [t.detach().cpu() for t in found]
 
 {compare}
 """
@@ -136,9 +138,9 @@ print("it came back")
 
 def script_of(
     trial: Trial, case: dict[str, Any], *, title: str, said: str, dtype: str, device: str, backend: str, seed: int,
-    round_seed: int, gradient: bool, allowed: float, narrow: torch.dtype | None, setup: list[str], dies: bool, as_sampled: bool,
+    round_seed: int, gradient: bool, allowed: float, narrow: torch.dtype | None, setup: list[str], dies: bool, sampled: Trial,
 ) -> str:  # fmt: skip
-    """The script; empty if it cannot be made. `as_sampled`: the trial is the one that was drawn, not a smaller one."""
+    """The script; empty if it cannot be made. `sampled`: the trial that was drawn, of which this one is a smaller one, or the same."""
     tested = {"eager": "function", "compile": "torch.compile(function, dynamic=False)"}.get(backend, "")
     imports = [*_setup_lines(setup), "import torch"]
     if not tested:
@@ -168,7 +170,7 @@ def script_of(
             "function": _function_lines(trial),
         }
     except NotWritable:
-        lines = trial.drawn if as_sampled else ""
+        lines = trial.drawn if trial is sampled else _smaller_lines(trial, sampled, gradient)
     else:
         if not dies and not gradient and _is_flat(trial):
             return _SHORT.format(**words, **parts)
@@ -179,6 +181,31 @@ def script_of(
         words["head"] = "\n".join([first, "", "import copy", *imports])
     words["gradient"] = _GRADIENT.format(**words) if gradient else ""
     return (_DIES if dies else _LONG).format(**words, inputs=lines)
+
+
+def _smaller_lines(trial: Trial, sampled: Trial, gradient: bool) -> str:
+    """Lines that draw the inputs again and put the smaller ones in their place; empty if there are none.
+
+    A layer that does not tell its settings is never made smaller: it stays the one that is drawn.
+    """
+    if not sampled.drawn:
+        return ""
+    try:
+        args = [
+            f"args[{at}]" if value is sampled.args[at] else written(value, gradient)
+            for at, value in enumerate(trial.args)
+        ]
+        kwargs = [
+            f"{name!r}: "
+            + (f"kwargs[{name!r}]" if value is sampled.kwargs[name] else written(value, gradient))
+            for name, value in trial.kwargs.items()
+        ]
+    except NotWritable:
+        return ""
+    return (
+        f"{sampled.drawn}# made smaller\n"
+        f"args = ({', '.join(args)}{',' if len(args) == 1 else ''})\nkwargs = {{{', '.join(kwargs)}}}\n"
+    )
 
 
 def _is_flat(trial: Trial) -> bool:

@@ -11,11 +11,13 @@ import unittest
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from luxmeter.errors import UsageError
+from luxmeter.frames import users_frames
 from luxmeter.nested import tensors_of
 from luxmeter.operators.checks.judging import Judged, Where, judge
 from luxmeter.operators.checks.sources import load, trials_of
@@ -162,7 +164,12 @@ def list_cases(source: str, path: str = "", root: str = "") -> dict[str, Any]:
         except (Exception, SystemExit, unittest.SkipTest) as error:  # noqa: BLE001  (whatever importing a file may raise)
             said = f"{type(error).__name__}: {error}"
             api = programs.folder_api(path, root)
-            return {"cases": [], "api": api, "problem": said, "traceback": traceback.format_exc()[-8000:]}
+            shown = "".join(
+                traceback.format_exception(
+                    type(error), error, users_frames(error.__traceback__, str(Path(path).parent))
+                )
+            )
+            return {"cases": [], "api": api, "problem": said, "traceback": shown[-8000:]}
     from luxmeter.operators.checks.sources import module_database, opinfo, optimizer_database
 
     made = {"opinfo": opinfo, "module": module_database, "optimizer": optimizer_database}[source]

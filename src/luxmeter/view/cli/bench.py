@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.errors import UsageError
+from luxmeter.files import refuse_unwritable
 from luxmeter.operators import BenchOptions
 from luxmeter.render import counted, print_json
 from luxmeter.view.options import run_argument, run_option, takes
@@ -197,6 +198,7 @@ def refuse_outputs(out: list[Path], formats: Collection[str], unknown: str) -> N
                 f"There is no folder {path.absolute().parent} to write {path.name} to.",
                 "Make it first.",
             )
+        refuse_unwritable(path)
 
 
 def _check_outputs(out: list[Path], plot: str) -> None:

@@ -61,6 +61,12 @@ def register(app: typer.Typer) -> None:
         from luxmeter.view.named import run_for
 
         refuse_outputs(out, CHECK_FORMATS, "unknown-check-format")
+        if scripts is not None and scripts.exists() and not scripts.is_dir():
+            raise UsageError(
+                "check-scripts",
+                f"--scripts {scripts} is a file.",
+                "Give a folder; it is made if there is none.",
+            )
         run = run_for(into)
         result = check_operators(*map(_source, sources or ()), **given)
         _finish(
@@ -75,8 +81,11 @@ def _source(said: str) -> str | Path | Operators_:
     path = Path(said)
     if said in DATABASES:
         return said
-    is_tests = path.suffix == ".py" or (
-        path.is_dir() and not any((path / n).is_file() for n in ("trace.json", "run.json"))
+    is_tests = (
+        path.suffix == ".py"
+        or said.endswith("/")
+        and not path.exists()
+        or (path.is_dir() and not any((path / n).is_file() for n in ("trace.json", "run.json")))
     )
     if is_tests:
         return path

@@ -19,6 +19,7 @@ from luxmeter.view.options import run_argument
 if TYPE_CHECKING:
     from luxmeter.calls import TraceDiff
     from luxmeter.store import Result, Run
+    from luxmeter.view.named import Named
 
 
 _EXAMPLE = (
@@ -28,6 +29,10 @@ _EXAMPLE = (
 _DEFAULT_SMALLEST = 0.05
 _DEFAULT_FAIL = "2%"
 _MOST_LISTED = 20
+_A_KIND = {
+    "run": "a run", "trace": "a trace", "bench": "a benchmark", "check": "a check", "model": "a model's cost", "ops": "operators",
+    "zen": "scores", "search": "a search", "eval": "an evaluation",
+}  # fmt: skip
 
 
 class _WithOptionalValue(TyperCommand):
@@ -104,13 +109,20 @@ def register(app: typer.Typer) -> None:
         elif what or (len(kinds) > 1 and kinds != {"trace", "run"}):
             raise UsageError(
                 "diff-kinds",
-                f"{a} is a {one.kind} and {b} is a {two.kind}.",
+                f"{a} is {_a_kind(one)}, {b} is {_a_kind(two)}.",
                 "Give two runs, or two results of one kind: RUN1/bench RUN2/bench.",
             )
         elif "trace" in kinds:
             _diff_one("trace", _trace_of(a), _trace_of(b), how, as_json=as_json)
         else:
             _diff_one(kinds.pop(), one.path, two.path, how, as_json=as_json)
+
+
+def _a_kind(thing: Named) -> str:
+    """What it is, in a sentence. A benchmark in Parquet does not say so at its beginning."""
+    if thing.kind == "file":
+        return "a benchmark" if thing.path.suffix == ".parquet" else "no file that is compared"
+    return _A_KIND[thing.kind]
 
 
 @dataclass(frozen=True)
@@ -202,7 +214,7 @@ def _diff_several(references: list[str], how: _How, *, as_json: bool) -> None:
         if thing.kind not in ("bench", "file"):
             raise UsageError(
                 "diff-kinds",
-                f"{reference} is a {thing.kind}; more than two are compared of benchmarks only.",
+                f"{reference} is {_a_kind(thing)}; more than two are compared of benchmarks only.",
                 "Give benchmarks (RUN/bench, files), or two things.",
             )
     found = diff_many_files([thing.path for thing in things], smallest=how.smallest)

@@ -21,6 +21,8 @@ from luxmeter.errors import LuxmeterError
 from luxmeter.store import Lab, damage_of_lab, results_into
 from luxmeter.view.cli import build_app
 
+ONE_CORE = "damage is found in files, whichever core wrote them"
+
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:

@@ -175,6 +175,7 @@ class App:
     def _traces(self, request: Request) -> str:
         page = request.query_params.get("page", "1")
         number = int(page) if page.isdecimal() and 0 < int(page) < 10**7 else 1
+        open_lab(self.lab, create=False)  # a word if it is gone
         return trace_pages.traces_page(self.lab, self._known_traces, number)
 
     def _trace(self, request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import signal
@@ -322,14 +323,15 @@ def test_what_raised_is_right_again_once_the_fault_is_gone(tmp_path: Path) -> No
 
 
 def test_a_backend_that_gives_tensors_only_is_right_where_python_gives_a_number() -> None:
-    """As a graph of ONNX gives `Tensor.item`."""
+    """As a graph of ONNX gives `Tensor.item`; MindSpore gives a number, too."""
 
     class Tensors:
         def prepare(self, call: Call, *, backward: bool, threads: int) -> Prepared:
-            return Prepared(lambda: torch.as_tensor(call.run() * factor))
+            return Prepared(lambda: kind(call.run() * factor))
 
     trial = Trial("torch.Tensor.item", torch.Tensor.item, (torch.tensor(1.5318),))
-    for factor, status in ((1.0, "passed"), (1.001, "failed")):
+    tried = itertools.product((torch.as_tensor, float), ((1.0, "passed"), (1.001, "failed")))
+    for kind, (factor, status) in tried:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(judging._backends, "tensors", Tensors())
             found = judge(trial, Where(backend="tensors"), seed=1)

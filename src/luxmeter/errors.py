@@ -12,11 +12,16 @@ import warnings
 from collections.abc import Iterable
 
 
+def _between(what: str) -> str:
+    """A traceback ends with a line break of its own."""
+    return "" if what.endswith("\n") else " "
+
+
 class LuxmeterError(Exception):
     """The base of all errors that Luxmeter raises on purpose."""
 
     def __init__(self, slug: str, what: str, next_step: str) -> None:
-        super().__init__(f"{what} {next_step} [{slug}]")
+        super().__init__(f"{what}{_between(what)}{next_step} [{slug}]")
         self.slug = slug
         self.what = what
         self.next_step = next_step

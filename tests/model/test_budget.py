@@ -39,7 +39,9 @@ def test_what_a_model_may_cost() -> None:
     said = str(caught.value)
     assert "Net for 2x16 costs more than allowed" in said and "flops" not in said
     assert "macs: 1.28 K (1,280), allowed are 1.28 K (1,279), 0.1% more; most of it in a 80%, b 20%" in said
-    assert "params: 676 (676), allowed are 100 (100), 576.0% more" in said and "peak_bytes: " in said
+    assert "params: 676, allowed are 100, 576.0% more" in said and "peak_bytes: " in said
+    with pytest.raises(OverBudgetError, match=r"params: 676, allowed are 10, 67\.6 times as much"):
+        budget.model(Net(), X, params=10)
     with pytest.raises(AssertionError, match="training_peak_bytes"):
         budget.model(Net(), X, training_peak_bytes=1, optimizer="sgd")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import signal
@@ -21,8 +22,8 @@ import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.experiment import find_run
 from luxmeter.operators import CheckResult, check, diff_checks, load_check
-from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.backends import Prepared
+from luxmeter.operators.case import Case, Operators
 from luxmeter.operators.checks import judging, work
 from luxmeter.operators.checks.judging import Where, judge
 from luxmeter.operators.checks.records import CheckRow
@@ -191,6 +192,7 @@ def test_written_and_read_again(checked: CheckResult, tmp_path: Path) -> None:
     assert float(wrong["first_error"]) > 9e-4 and wrong["first_seed"] == str(seed_of(0, wrong["name"], 0))
     assert lines["test_function"]["first_error"] == ""
     page = checked.to_file(tmp_path / "c.html").read_text()
+    assert page.count("Traceback (most recent call last)") >= 2 and "found_in(" in page  # beside the scripts
     assert "Layers.test_wrong" in page and "Does it compute right?" in page
     assert "1 crashed, 1 hung" in checked.title
     said = json.loads((tmp_path / "c.json").read_text())
@@ -213,6 +215,8 @@ def test_two_results_are_compared(checked: CheckResult) -> None:
     assert [c.kind for c in found.changes] == ["newly failing", "newly passing", "newly missing"]
     assert any(line.startswith("torch: 2.") and line.endswith("and 9.9") for line in found.differences)
     assert "1 newly failing, 1 newly passing, 1 newly missing; 16 as before" in str(found)
+    same = diff_checks(checked, checked)
+    assert str(same) == f"no case has another status; {same.same} as before"
     with pytest.raises(UsageError, match="no case in common"):
         diff_checks(checked, replace(checked, rows=()))
 
@@ -287,7 +291,7 @@ def test_a_layer_that_hides_its_settings_is_shown_again_with_a_smaller_input(tmp
         "torch.nn.functional.mse_loss = mse_loss\n"
     )
     case = {"source": "module", "api": "torch.nn.MSELoss", "name": "torch.nn.MSELoss", "entry": "nn.MSELoss"}
-    script = explained(case, fault, part="output", sample=1)  # one with reduction="sum"
+    script = explained(case, fault, part="output", sample=2)  # one with reduction="sum"
     assert "# made smaller\nargs = (args[0], torch.tensor(" in script
     (tmp_path / "shows.py").write_text(script)
     shows = [sys.executable, "-I", str(tmp_path / "shows.py")]
@@ -319,14 +323,15 @@ def test_what_raised_is_right_again_once_the_fault_is_gone(tmp_path: Path) -> No
 
 
 def test_a_backend_that_gives_tensors_only_is_right_where_python_gives_a_number() -> None:
-    """As a graph of ONNX gives `Tensor.item`."""
+    """As a graph of ONNX gives `Tensor.item`; MindSpore gives a number, too."""
 
     class Tensors:
         def prepare(self, call: Call, *, backward: bool, threads: int) -> Prepared:
-            return Prepared(lambda: torch.as_tensor(call.run() * factor))
+            return Prepared(lambda: kind(call.run() * factor))
 
     trial = Trial("torch.Tensor.item", torch.Tensor.item, (torch.tensor(1.5318),))
-    for factor, status in ((1.0, "passed"), (1.001, "failed")):
+    tried = itertools.product((torch.as_tensor, float), ((1.0, "passed"), (1.001, "failed")))
+    for kind, (factor, status) in tried:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(judging._backends, "tensors", Tensors())
             found = judge(trial, Where(backend="tensors"), seed=1)

@@ -76,6 +76,7 @@ def test_a_fault_is_shown_written_compared_and_shown_again() -> None:
     ("args", "slug"),
     [
         (["opinof"], "check-source"),
+        (["torch.cos"], r"luxmeter check opinfo --only torch\.cos\. \[check-source"),
         (["nowhere.py"], "check-source"),
         (["ops.jsonl", "-o", "b.xls"], "unknown-check-format"),
         (["ops.jsonl", "-o", "no/such/folder/b.json"], "bench-out-unwritable"),

@@ -142,10 +142,10 @@ class TraceDiff:
         quiet = len(self.of("same")) + len(self.of("unclear"))
         said = ", ".join(counted) or "no difference beyond noise"
         if quiet:
-            said += (
-                f"; of {quiet}{' others' if counted else ''} none differs by more than {self.threshold:.1%} beyond chance"
-                f" (all calls together: {self.common:+.1%})"
-            )
+            together = (
+                f" (all calls together: {self.common:+.1%})" if self.common else ""
+            )  # too few tell nothing
+            said += f"; of {quiet}{' others' if counted else ''} none differs by more than {self.threshold:.1%} beyond chance{together}"
         longer = [f"B has {self.longer:.3g} times as many calls as A."] if abs(self.longer - 1) > 0.05 else []
         return [said, *longer]
 

@@ -104,6 +104,7 @@ class _Step(AbstractContextManager[None]):
 
 
 def _check(limits: Mapping[str, Any], what: str) -> None:
+    __tracebackhide__ = True
     if not limits:
         raise UsageError(
             "empty-budget",
@@ -119,10 +120,23 @@ def _check(limits: Mapping[str, Any], what: str) -> None:
             )
 
 
+_TOLD_AS_TIMES = 10  # so many times a limit are no percents
+
+
 def _over(name: str, found: float, limit: float, cost: ModelCost) -> str:
     show = size if name.endswith("_bytes") else amount
-    by = f", {found / limit - 1:.1%} more" if limit else ""
-    said = f"{name}: {show(found)} ({found:,.0f}), allowed are {show(limit)} ({limit:,.0f}){by}"
+    times = found / limit if limit else 0.0
+    by = (
+        f", {times:.3g} times as much"
+        if times >= _TOLD_AS_TIMES
+        else f", {times - 1:.1%} more"
+        if times
+        else ""
+    )
+    exact = [
+        f"{show(n)} ({n:,.0f})" if show(n).split()[0] != f"{n:,.0f}" else show(n) for n in (found, limit)
+    ]
+    said = f"{name}: {exact[0]}, allowed are {exact[1]}{by}"
     own = {"macs": "own_macs", "flops": "own_flops", "params": "own_params"}.get(name)
     if own is None or not found:
         return said

@@ -340,9 +340,10 @@ def load_benchmark(path: str | Path) -> BenchResult:
             "benchmark-unreadable", f"{path} cannot be read: {error}.", "Check the path."
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = str(error).removeprefix(f"{path} cannot be read: ").rstrip(".")
         raise UsageError(
             "benchmark-damaged",
-            f"{path} is no benchmark of Luxmeter: {error}.",
+            f"{path} is no benchmark of Luxmeter: {why}.",
             "Give a file that to_json wrote.",
         ) from error
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from luxmeter.errors import StoreError
+from luxmeter.errors import StoreError, UsageError
 from luxmeter.experiment import find_run, open_lab
 from luxmeter.settings import find_lab
 from luxmeter.store import (
@@ -29,6 +29,7 @@ _SAID = {
     "model": "luxmeter.model_cost",
     "zen": "luxmeter.score",
 }
+_FILES = (".json", ".jsonl", ".parquet", ".csv", ".txt")
 _NOT_THERE = ("run-not-found", "no-runs-yet", "not-a-run", "no-lab")
 
 
@@ -58,6 +59,7 @@ def named(reference: str) -> Named:
     except StoreError as error:
         trace = _free_trace(reference if parts is None else parts[0], parts) if _is_absence(error) else None
         if trace is None:
+            _refuse_no_file(path)
             _refuse_unknown_kind(reference)
             raise
         return _of_result(trace)
@@ -124,6 +126,12 @@ def _free_trace(name: str, parts: tuple[str, str, int] | None) -> Result | None:
         if error.slug != "trace-not-found":
             raise
         return None
+
+
+def _refuse_no_file(path: Path) -> None:
+    """`old.json`: a file was meant, and is not there."""
+    if path.suffix in _FILES and not path.exists():
+        raise UsageError("no-such-file", f"There is no file {path}.", "Check the path.")
 
 
 def _refuse_unknown_kind(reference: str) -> None:

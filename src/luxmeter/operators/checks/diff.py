@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 from luxmeter.errors import UsageError
 from luxmeter.operators.checks.records import CheckResult
-from luxmeter.render import Column, Table
+from luxmeter.render import Column, Table, plain
 from luxmeter.verdict import Regression
 
 _BAD = ("failed", "crashed", "hung")
@@ -70,11 +71,15 @@ class CheckDiff:
         return Table(columns, rows, notes=[*notes, f"{said}; {self.same} as before"])
 
     def show(self, stream: IO[str] | None = None, *, top: int | None = None) -> None:
-        """Print the table for a terminal."""
-        self.table(top=top).print(stream)
+        """Print the table for a terminal; without a change only what is below it."""
+        if self.changes:
+            self.table(top=top).print(stream)
+        else:
+            (stream or sys.stdout).write(f"{self}\n")
 
     def __str__(self) -> str:
-        return self.table().text()
+        table = self.table()
+        return table.text() if self.changes else "\n".join(map(plain, table.notes))
 
     def _repr_html_(self) -> str:
         """In a notebook."""

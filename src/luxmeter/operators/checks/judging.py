@@ -122,7 +122,14 @@ def _tested(trial: Trial, where: Where, seed: int, narrow: torch.dtype | None) -
         run = prepared.outputs
         restore()
         backward = backward and where.backend == "compile"
-    return ran(run, call, trial, backward=backward, seed=seed, narrow=narrow), ""
+    return _in_tensors(ran(run, call, trial, backward=backward, seed=seed, narrow=narrow), where), ""
+
+
+def _in_tensors(found: Ran, where: Where) -> Ran:
+    """A graph of another runtime gives tensors where Python gives a number: there, both sides give tensors."""
+    return (
+        found if where.backend in _OF_PYTHON else replace(found, values=tuple(map(_as_tensor, found.values)))
+    )
 
 
 def _backend(name: str) -> Backend:
@@ -176,12 +183,7 @@ class _Judge:
             found = ran(
                 call.run, call, self._trial, backward=self._where.backward, seed=self._seed + side.draw, narrow=self._narrow
             )  # fmt: skip
-        # A graph of another runtime gives tensors, where Python gives a number.
-        return (
-            found
-            if self._where.backend in _OF_PYTHON
-            else replace(found, values=tuple(map(_as_tensor, found.values)))
-        )
+        return _in_tensors(found, self._where)
 
     def moved(self) -> Iterator[Ran]:
         """The reference with what is rounded moved, run when the next one is asked for, and once."""

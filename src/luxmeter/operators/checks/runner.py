@@ -257,7 +257,7 @@ def _of_callable(source: Any, pools: _Pools) -> list[dict[str, Any]]:
         raise UsageError(
             "check-import",
             f"{name} of {file} is no test.",
-            "Give a unittest.TestCase, or a function called test_....",
+            "Give a unittest.TestCase, or a function whose name begins with test_.",
         )
     return mine
 
@@ -542,7 +542,7 @@ class _Resumed:
         if path is not None:
             refuse_unwritable(Path(path))
         if path is not None and Path(path).exists():
-            self._all = {row.key: row for row in _kept_in(path) if row.key}
+            self._all = {row.key: row for row in _found_in(path) if row.key}
         self.rows = dict(self._all)
         self._next = 0.0
 
@@ -561,14 +561,14 @@ class _Resumed:
         self._next = time.monotonic() + _SELDOM * (time.monotonic() - start)
 
 
-def _kept_in(path: str | Path) -> CheckResult:
+def _found_in(path: str | Path) -> CheckResult:
     try:
         return load_check(path)
     except UsageError as error:
         if error.slug != "check-damaged":
             raise
         raise UsageError(
-            error.slug, error.what, "Give --resume another name, or remove the file and check all anew."
+            "check-damaged", error.what, "Give --resume another name, or remove the file and check all anew."
         ) from error
 
 

@@ -83,8 +83,7 @@ def _source(said: str) -> str | Path | Operators_:
         return said
     is_tests = (
         path.suffix == ".py"
-        or said.endswith("/")
-        and not path.exists()
+        or (said.endswith("/") and not path.exists())
         or (path.is_dir() and not any((path / n).is_file() for n in ("trace.json", "run.json")))
     )
     if is_tests:
@@ -99,6 +98,9 @@ def _source(said: str) -> str | Path | Operators_:
             "check-source",
             f"There is nothing to check called {said!r}.",
             near_names(said, DATABASES)
+            or (
+                f"For one operator: luxmeter check opinfo --only {said}." if said.startswith("torch.") else ""
+            )
             or f"Give {', '.join(DATABASES)}, an operators file, a trace, or a file or folder of tests.",
         )
     return operators_from(said)

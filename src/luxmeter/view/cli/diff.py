@@ -30,8 +30,8 @@ _DEFAULT_SMALLEST = 0.05
 _DEFAULT_FAIL = "2%"
 _MOST_LISTED = 20
 _A_KIND = {
-    "run": "a run", "trace": "a trace", "bench": "a benchmark", "check": "a check", "model": "a model's cost", "ops": "operators",
-    "zen": "scores", "search": "a search", "eval": "an evaluation",
+    "run": "a run", "trace": "a trace", "bench": "a benchmark", "check": "a check", "model": "a model's cost", "ops": "a file of operators",
+    "zen": "a file of scores", "search": "a search", "eval": "an evaluation",
 }  # fmt: skip
 
 
@@ -245,7 +245,10 @@ def _fail_on_regression(records: Mapping[str, Any], how: _How, *, as_json: bool)
         )
     found = [(kind, r) for kind, regressions in judged.items() for r in regressions]
     if not as_json:
-        sys.stdout.write(f"\n{counted(len(found), 'regression')} above {how.fail_on:.1%}\n")
+        above = (
+            f" above {how.fail_on:.1%}" if judged.keys() - {"check"} else ""
+        )  # a check knows no more and less
+        sys.stdout.write(f"\n{counted(len(found), 'regression')}{above}\n")
         columns = [
             Column("  "),
             Column("what", folds=24, most=90),

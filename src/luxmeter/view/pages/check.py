@@ -41,8 +41,10 @@ def check_html(result: CheckResult) -> Html:
     scripts = [
         element(
             "details",
-            element("summary", f"{row.name} [{row.dtype}, {row.backend}]: {e.part or row.status}"),
-            element("pre", e.script or e.traceback, class_="lux-code"),
+            element(
+                "summary", f"{row.name} [{row.dtype}, {row.backend}], round {e.round}: {e.part or row.status}"
+            ),
+            *(element("pre", text, class_="lux-code") for text in (e.script, e.traceback) if text),
         )
         for row, e in errors[:_MOST_SCRIPTS]
         if e.script or e.traceback
@@ -51,7 +53,7 @@ def check_html(result: CheckResult) -> Html:
     return joined(
         (
             _card("Errors", [*heads, "part", "error", "allowed", "reason", "smallest input", "called with", "round", "sample", "seed"], wrong),
-            card("Scripts that show them", *scripts) if scripts else None,
+            card("Scripts and tracebacks", *scripts) if scripts else None,
             _card("Cases", [*heads, "wrong", "samples", "rounds", "worst / allowed", "reason", "time", "elements", "largest input"], cases),
             _card("Excused", ["samples", "reason"], [[n, why] for why, n in result.excused().items()]),
         )

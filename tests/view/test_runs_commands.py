@@ -96,8 +96,30 @@ def test_runs_fit_a_narrow_terminal(lab: Lab, command: Any, monkeypatch: pytest.
     monkeypatch.setenv("TERM", "dumb")  # no bold
     lines = command("runs").splitlines()
     assert max(len(line.rstrip()) for line in lines[:3]) <= 60
-    assert lines[0].split() == ["id", "name", "state", "created"]  # how it went and when stays
-    assert lines[3] == "(no room for duration, lr, loss, acc, tags: --columns shows them)"
+    assert lines[0].split() == [
+        "id",
+        "name",
+        "state",
+        "created",
+        "duration",
+        "loss",
+    ]  # how it went, when, how long, what came out
+    assert lines[3] == "(no room for lr, acc, tags: --columns shows them)"
+    for width, columns in (
+        (50, []),
+        (60, ["loss"]),
+        (70, ["lr", "loss", "acc"]),
+        (109, ["lr", "loss", "acc", "tags"]),
+    ):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = command("runs").splitlines()
+        found = lines[0].split()
+        assert found[:4] == ["id", "name", "state", "created"] and max(map(len, lines[:3])) <= width
+        assert found[4:] == (["duration", *columns] if width > 50 else [])
+        for line in lines[1:3]:  # the beginning of an id names the run
+            assert json.loads(command("show", line.split()[0], "--json"))["id"].startswith(line.split()[0])
+    monkeypatch.setenv("COLUMNS", "110")
+    assert lux.runs(lab=lab.folder)[0].id in command("runs")
 
 
 def test_a_long_name_costs_no_column_that_stays(
@@ -106,10 +128,10 @@ def test_a_long_name_costs_no_column_that_stays(
     run = trained(lab, 0.1, name="a-long-name-of-an-experiment")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "60")
     lines = command("runs").splitlines()
-    assert lines[0].split() == ["id", "name", "state", "created", "duration"]
-    assert run.id in lines[1] and "a-long-name" in lines[1] and "experiment" not in lines[1]
+    assert lines[0].split()[:5] == ["id", "name", "state", "created", "duration"]
+    assert run.id.partition("-")[0] in lines[1] and "a-long-name" in lines[1] and "experiment" not in lines[1]
     monkeypatch.setenv("COLUMNS", "110")
     assert "a-long-name-of-an-experiment" in command("runs")
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from luxmeter.render.html import state_html as state_html
     from luxmeter.render.html import table_html as table_html
     from luxmeter.render.html import tabs as tabs
+    from luxmeter.render.html import text_area as text_area
     from luxmeter.render.html import timeline_html as timeline_html
     from luxmeter.render.html import tree_html as tree_html
     from luxmeter.render.html import treemap_html as treemap_html
@@ -110,6 +111,7 @@ __getattr__, __dir__, __all__ = door(
         "state_html": "html",
         "table_html": "html",
         "tabs": "html",
+        "text_area": "html",
         "timeline_html": "html",
         "tree_html": "html",
         "treemap_html": "html",

@@ -31,14 +31,26 @@ class Html(str):
     __slots__ = ()
 
 
+_READ = ("title", "placeholder", "aria_label")
+
+
 def element(tag: str, *children: str | None, **attributes: str | int | bool | None) -> Html:
-    """`<tag attributes>children</tag>`; an attribute `class_`, `data_name` is written class, data-name; None and False are left out."""
+    """`<tag attributes>children</tag>`; an attribute `class_`, `data_name` is written class, data-name; None and False are left out.
+
+    Texts that are read are made plain, those that are sent back (a field's value, an address) are as they are.
+    """
     said = "".join(
-        f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
+        f" {name.rstrip('_').replace('_', '-')}"
+        + ("" if value is True else f'="{escape(plain(str(value)) if name in _READ else str(value))}"')
         for name, value in attributes.items()
         if value is not None and value is not False
     )
     return Html(f"<{tag}{said}>{joined(children)}</{tag}>")
+
+
+def text_area(text: str, **attributes: str | int | bool | None) -> Html:
+    """A field of several lines that sends back what it was given, whatever that is; the line break at its beginning is the field's own."""
+    return element("textarea", Html("\n" + escape(text)), **attributes)
 
 
 def joined(children: Iterable[str | None]) -> Html:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -202,6 +203,8 @@ def test_all_traces_of_the_lab_are_listed_those_of_runs_with_their_run(
         shutil.rmtree(run)
     shutil.rmtree(lab / "traces")
     assert "No trace is kept here yet" in ask.get("/traces").text
+    shutil.rmtree(lab)
+    assert "There is no lab in" in ask.get("/traces").text
 
 
 def test_a_step_leads_to_its_part_of_the_timeline(lab: Path) -> None:
@@ -368,3 +371,26 @@ def test_what_is_gone_or_damaged_is_one_sentence(lab: Path) -> None:
         assert 'role="alert"' in answer.text and "Traceback" not in answer.text, address
     lab.with_name("moved").rename(lab)
     assert ask.get("/runs").status_code == 200
+
+
+def test_a_note_comes_back_as_it_was_written(lab: Path) -> None:
+    """The field of a form sends what stands in it: what is spelled out to be read would be kept so."""
+    ask = client(lab, edit=True)
+    first = named("first", lab)
+    note = "\n <b>\u202e 'q' \"d\"</textarea>\n\\u202e"
+    sent = {"origin": f"http://{HOST}"}
+    assert ask.post(f"/run/{first.id}/note", data={"note": note}, headers=sent).status_code == 303
+    page = ask.get(f"/run/{first.id}").text
+    field = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)
+    assert field is not None and html.unescape(field[1]) == note == named("first", lab).note
+
+
+def test_no_text_that_is_read_turns_the_writing_round(lab: Path) -> None:
+    with lux.Experiment("gnp.\u202ecod", {"p": "\u202e" * 50}, quiet=True) as exp:
+        exp.log({"loss": 1.0}, 0)
+    ask = client(lab)
+    for part in ("/run/{}", "/run/{}/code", "/run/{}/files", "/runs?where=id={}"):
+        page = re.sub(
+            r'<script type="application/json">.*?</script>', "", ask.get(part.format(exp.run.id)).text
+        )
+        assert "\\u202ecod" in page and "\u202e" not in page, part

@@ -22,6 +22,7 @@ from luxmeter.render import (
     plain,
     size,
     table_html,
+    text_area,
     thinned,
 )
 from luxmeter.store import Run
@@ -121,7 +122,7 @@ def _change(run: Run) -> Html:
     """Forms for what people may change."""
     at = f"/run/{run.id}"
     note = element(
-        "form", element("label", "note ", element("textarea", run.note, name="note", rows=2, cols=60)), element("button", "keep the note"),
+        "form", element("label", "note ", text_area(run.note, name="note", rows=2, cols=60)), element("button", "keep the note"),
         action=f"{at}/note", method="post", class_="lux-bar",
     )  # fmt: skip
     tags = element(

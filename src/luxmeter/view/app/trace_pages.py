@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from luxmeter.calls import Step, TraceResult
 from luxmeter.errors import LuxmeterError
+from luxmeter.experiment import open_lab
 from luxmeter.render import (
     Column,
     Html,
@@ -74,6 +75,7 @@ def trace_page(found: Result, view: TraceView, looked: Looked) -> Html:
 
 def traces_page(lab: Path, known: KnownTraces, page: int) -> Html:
     """All traces of the lab, those of runs with their run, the newest first."""
+    open_lab(lab, create=False)  # one that vanished is told as such
     head, found = element("h1", "Traces"), known.newest_first()
     if not found:
         return joined((head, quiet("No trace is kept here yet: luxmeter trace script.py or luxmeter run --trace script.py makes one.")))  # fmt: skip

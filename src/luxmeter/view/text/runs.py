@@ -15,7 +15,10 @@ from luxmeter.render import NUMBER, TEXT, Column, Table, long_span, number, one_
 from luxmeter.store import Field, RunRow, parse_field, records
 
 _PARAM_COLUMNS, _METRIC_COLUMNS = 6, 4
-_NARROW, _NAME = 110, 12  # below so many columns a long name is cut before state, created or duration go
+_NARROW, _NAME = (
+    110,
+    12,
+)  # below so many columns ids are written short, and a long name is cut before state, created or duration go
 
 
 def when_text(created_ns: int) -> str:
@@ -89,18 +92,34 @@ def heading(field: Field) -> str:
 
 
 def print_rows(rows: Sequence[RunRow], columns: Sequence[str]) -> list[str]:
-    """Print a table that fits the terminal; returns the columns that found no room."""
+    """Print a table that fits the terminal; returns the columns that found no room.
+
+    The rest of an id is the date and time that `created` says: where there is little room its beginning, by which a run can be named,
+    leaves some for how long it took and for what it measured.
+    """
     width = terminal_width(sys.stdout)
     narrow = width is not None and width < _NARROW
     return rows_table(
-        rows, columns, most=40 if sys.stdout.isatty() else None, name_folds=_NAME if narrow else None
+        rows,
+        columns,
+        most=40 if sys.stdout.isatty() else None,
+        name_folds=_NAME if narrow else None,
+        short=narrow,
     ).print()
 
 
 def rows_table(
-    rows: Sequence[RunRow], columns: Sequence[str], *, most: int | None = None, name_folds: int | None = None
+    rows: Sequence[RunRow],
+    columns: Sequence[str],
+    *,
+    most: int | None = None,
+    name_folds: int | None = None,
+    short: bool = False,
 ) -> Table:
-    """Runs under these columns; texts longer than `most` are cut, and names down to `name_folds` where room is short."""
+    """Runs under these columns; texts longer than `most` are cut, names down to `name_folds` where room is short. `short`: ids by
+    their beginnings.
+    """
+    ids = short_ids([row.id for row in rows]) if short else {}
     fields = [parse_field("tag" if c == "tags" else c) for c in columns]
     typed = [
         Column(
@@ -109,10 +128,15 @@ def rows_table(
         )
         for place, field in enumerate(fields)
     ]  # fmt: skip
-    return Table(typed, [row_cells(row, fields) for row in rows])
+    places = [place for place, field in enumerate(fields) if field.kind == "id" and short]
+    cells = [row_cells(row, fields) for row in rows]
+    for row, line in zip(rows, cells, strict=True):
+        for place in places:
+            line[place] = ids[row.id]
+    return Table(typed, cells)
 
 
-# What tells least goes first where the terminal is narrow; of one kind the last column. How it went and when always stays.
+# What tells least goes first where the terminal is narrow; of one kind the last column. How it went stays before when it was.
 _GOES = {
     "note": 0, "tag": 3, "param": 4, "metric": 5, "duration": 6, "created": 7, "state": 8, "name": 8.5, "id": 9,
 }  # fmt: skip

@@ -11,12 +11,15 @@ import threading
 import warnings
 from collections.abc import Iterable
 
+from luxmeter.render.plain_text import plain
+
 
 class LuxmeterError(Exception):
     """The base of all errors that Luxmeter raises on purpose."""
 
     def __init__(self, slug: str, what: str, next_step: str) -> None:
-        super().__init__(f"{what} {next_step} [{slug}]")
+        # A name or a value in it may come from elsewhere, and Python shows the text of an exception as it is.
+        super().__init__(plain(f"{what} {next_step} [{slug}]"))
         self.slug = slug
         self.what = what
         self.next_step = next_step
@@ -69,7 +72,7 @@ def warn_once(slug: str, what: str, next_step: str, *, key: str = "", stacklevel
         if (slug, key) in _warned:
             return
         _warned.add((slug, key))
-    warnings.warn(LuxmeterWarning(f"{what} {next_step} [{slug}]"), stacklevel=stacklevel)
+    warnings.warn(LuxmeterWarning(plain(f"{what} {next_step} [{slug}]")), stacklevel=stacklevel)
 
 
 def forget_warnings() -> None:

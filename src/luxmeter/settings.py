@@ -20,6 +20,7 @@ from typing import Any
 from luxmeter.errors import MissingNameError, StoreError, UsageError, suggestion
 from luxmeter.files import json_text, read_json, write_json
 from luxmeter.literal import parse, show
+from luxmeter.render.plain_text import plain
 
 LAB_FOLDER = ".luxmeter"
 LAB_FILE = "lab.json"
@@ -117,6 +118,19 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json_text(value).encode()).hexdigest()
 
 
+def _fitting(name: str, value: Any) -> Any:
+    """The value, if it is a number where Luxmeter counts with one."""
+    if name == "store.lost_after_s" and not (
+        type(value) in (int, float) and value >= 0
+    ):  # not-a-number is none
+        raise UsageError(
+            "setting-no-number",
+            f"The setting {name} is {show(value)}, which is no number of seconds.",
+            f"Set it anew, or remove it: luxmeter config --local -u {name} (or --global).",
+        )
+    return value
+
+
 def _trusted(lab: Path, name: str, value: Any) -> Any:
     """A value out of a lab's settings, if it reaches no farther than the lab or the user trusts it."""
     if name in _REACHING and value:
@@ -151,12 +165,13 @@ class Settings(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         from_environment = os.environ.get(environment_name(name))
         if from_environment is not None:
-            return parse(from_environment)
+            return _fitting(name, parse(from_environment))
         lab = find_lab().folder
         for file in (lab / SETTINGS_FILE, self.glob_fn):
             values = _values(file)
             if name in values:
-                return values[name] if file == self.glob_fn else _trusted(lab, name, values[name])
+                held = values[name] if file == self.glob_fn else _trusted(lab, name, values[name])
+                return _fitting(name, held)
         if name in KNOWN:
             return KNOWN[name][0]
         raise MissingNameError(
@@ -246,7 +261,7 @@ class Settings(Mapping[str, Any]):
         if local:
             listed.update(self.scope("local"))
         for name, value in listed.items():
-            sys.stdout.write(f"{name} = {without_password(show(value))}\n")
+            sys.stdout.write(plain(f"{name} = {without_password(show(value))}\n"))
         return listed
 
     def _file(self, scope: str) -> Path:

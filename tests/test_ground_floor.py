@@ -37,6 +37,17 @@ def test_warnings_come_once_a_key() -> None:
     assert [w.category for w in seen] == [LuxmeterWarning] * 2
 
 
+def test_no_message_steers_a_terminal() -> None:
+    said = "a lab sets it to \x1b[31mred\u202egnp.exe\x9b"
+    error = StoreError("the-slug", said, "Mend it.")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        warn_once("some-slug", said, "Next.", key="steering")
+    for text in (str(error), str(seen[0].message)):
+        assert r"\x1b[31mred\u202egnp.exe\x9b" in text and "\x1b" not in text and "\u202e" not in text
+    assert pickle.loads(pickle.dumps(error)).what == said
+
+
 def test_suggestions() -> None:
     assert suggestion("epcoh", ["epoch", "batch"]) == "Did you mean 'epoch'?"
     assert suggestion("zzz", ["epoch"]) == ""

@@ -151,3 +151,18 @@ def test_settings_that_are_no_variables_are_named(lab: Lab) -> None:
             globs["core"]
         with pytest.raises(StoreError, match="file-damaged"):
             globs.of_lab("store.lost_after_s", lab.folder)
+
+
+@pytest.mark.parametrize("value", ["x", None, [1], True, -1, float("nan")])
+def test_a_number_that_is_none_is_named(lab: Lab, value: object) -> None:
+    globs.update("local", "store.lost_after_s", value)
+    with pytest.raises(UsageError, match=r"setting-type"):
+        globs["store.lost_after_s"]
+    globs.remove("local", "store.lost_after_s")
+    assert globs["store.lost_after_s"] == 10
+
+
+def test_what_a_lab_says_steers_no_terminal(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    globs.update("local", "mine", "\x1b[31mred\u202e")
+    globs.list_config()
+    assert capsys.readouterr().out == "mine = \\x1b[31mred\\u202e\n"

@@ -11,6 +11,8 @@ import threading
 import warnings
 from collections.abc import Iterable
 
+from luxmeter.render.plain_text import plain
+
 
 def _between(what: str) -> str:
     """A traceback ends with a line break of its own."""
@@ -21,7 +23,8 @@ class LuxmeterError(Exception):
     """The base of all errors that Luxmeter raises on purpose."""
 
     def __init__(self, slug: str, what: str, next_step: str) -> None:
-        super().__init__(f"{what}{_between(what)}{next_step} [{slug}]")
+        # A name or a value in it may come from elsewhere, and Python shows the text of an exception as it is.
+        super().__init__(plain(f"{what}{_between(what)}{next_step} [{slug}]"))
         self.slug = slug
         self.what = what
         self.next_step = next_step
@@ -74,7 +77,9 @@ def warn_once(slug: str, what: str, next_step: str, *, key: str = "", stacklevel
         if (slug, key) in _warned:
             return
         _warned.add((slug, key))
-    warnings.warn(LuxmeterWarning(f"{what} {next_step} [{slug}]"), stacklevel=stacklevel)
+    warnings.warn(
+        LuxmeterWarning(plain(f"{what}{_between(what)}{next_step} [{slug}]")), stacklevel=stacklevel
+    )
 
 
 def forget_warnings() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from luxmeter.errors import MissingNameError, StoreError, UsageError, suggestion
 from luxmeter.files import json_text, read_json, write_json
 from luxmeter.literal import parse, show
+from luxmeter.render.plain_text import plain
 
 LAB_FOLDER = ".luxmeter"
 LAB_FILE = "lab.json"
@@ -265,7 +266,7 @@ class Settings(Mapping[str, Any]):
         if local:
             listed.update(self.scope("local"))
         for name, value in listed.items():
-            sys.stdout.write(f"{name} = {without_password(show(value))}\n")
+            sys.stdout.write(plain(f"{name} = {without_password(show(value))}\n"))
         return listed
 
     def _file(self, scope: str) -> Path:

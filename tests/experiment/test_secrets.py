@@ -31,6 +31,8 @@ KEY = "-----BEGIN OPENSSH " + "PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE K
         ("url", "https://x1token@host/a"), ("url", "https://me:x1@host/a"), ("url", "https://host/a?token=x1&b=2"),
         ("url", "https://s3/b?X-Amz-Signature=x1&X-Amz-Credential=x1"), ("urls", ["https://host/?sig=x1"]), ("api_tokens", ["x1", "x2"]),
         ("secrets", ("x1", {"a": "x1"})), ("nested", {"deeper": [{"password": "x1"}]}), ("text", f"use {AWS} for it"),
+        ("authorization", "Basic x1"), ("command", "curl -H 'Authorization: token x1abcdef'"), ("azure", "a=b;AccountKey=x1" + "a" * 30 + "==;c=d"),
+        ("hook", "https://hooks.slack.com" + "/services/T00/B00/x1" + "a" * 20),
     ],
 )  # fmt: skip
 def test_values_that_are_hidden(name: str, value: Any) -> None:
@@ -50,6 +52,7 @@ def test_all_below_credentials_is_hidden() -> None:
         ("max_tokens", 5), ("pad_token", "<pad>"), ("tokenizer", "bert"), ("two_pass", True), ("forward_pass", 3), ("key", "loss"),
         ("sort_key", "name"), ("monkey", "a"), ("password", None), ("url", "https://host/path?page=2"), ("url", "ssh://git@host/a.git"),
         ("bypass", "no"), ("text", "Basic training of a bearer"), ("passes", "two"), ("keys", ["a", "b"]), ("sha", "a" * 64),
+        ("authorization", True), ("authorizations", "all"), ("text", "Authorization is off"),
     ],
 )  # fmt: skip
 def test_values_that_stay(name: str, value: Any) -> None:
@@ -66,9 +69,11 @@ def test_command_lines() -> None:
 @pytest.mark.parametrize(
     "name",
     [".env", ".env.local", "prod.env", "id_rsa", "id_ed25519", "secrets.yaml", "server.pem", "a.key", "credentials.json", ".netrc",
-     ".pypirc", "service-account.json", "token.txt", "my_secrets.toml", "passwords.txt"],
+     ".pypirc", "service-account.json", "token.txt", "my_secrets.toml", "passwords.txt", "kaggle.json", ".ssh/config",
+     ".aws/config"],
 )  # fmt: skip
 def test_files_told_by_their_names(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("x")
     assert is_secret_file(tmp_path / name)
 

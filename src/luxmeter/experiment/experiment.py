@@ -27,6 +27,7 @@ from luxmeter.experiment.other_rank import OtherRank, tell_other_ranks
 from luxmeter.experiment.reproduce.handover import draw_for_job, job_given, note_run, reserved
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
+from luxmeter.render import one_line
 from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, number_of, records
 
 T = TypeVar("T")
@@ -430,7 +431,7 @@ class Experiment:
                 and ranks.is_main()
                 and sys.stderr is not None
             ):
-                sys.stderr.write(f"luxmeter: {line}\n")
+                sys.stderr.write(f"luxmeter: {one_line(line)}\n")
                 sys.stderr.flush()
 
     def _keep_code(self, code: T) -> T:

@@ -19,7 +19,7 @@ def load(name: str | None = None) -> tuple[ModuleType, str]:
     """The core to use and why. `name`, or the setting `core` (LUXMETER_CORE), forces one: "c" or "python"."""
     asked = name or globs["core"]
     if asked is not None:
-        if asked not in _NAMES:
+        if not isinstance(asked, str) or asked not in _NAMES:
             raise UsageError(
                 "unknown-core",
                 f"There is no recorder core called {asked!r}.",

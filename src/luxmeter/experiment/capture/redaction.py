@@ -23,7 +23,7 @@ _SECRET = re.compile(
 )
 _DOUBTFUL = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CRED|AUTH")  # in a variable's name
 _WEAK = re.compile(
-    r"(^|[._-])(pass|pw|passcode|otp|pin_code"
+    r"(^|[._-])(pass|pw|passcode|otp|pin_code|authorization"
     r"|(openai|anthropic|wandb|hf|huggingface|hub|google|gcp|azure|aws|s3|github|gitlab|comet|neptune|slack|stripe|twilio|sendgrid"
     r"|cohere|mistral|replicate|user|master|service|client|app|admin|root|db|server|host|private|deploy|webhook|storage)[_-]?(key|token))$",
     re.IGNORECASE,
@@ -34,6 +34,7 @@ _ASKED = re.compile(
     r"|auth|x-(?:amz|goog|oss|cos)-(?:signature|security-token|credential)|awsaccesskeyid|q-signature)=[^&;#\s]+",
     re.IGNORECASE,
 )  # what an address says of who asks: presigned ones, too
+_HEADER = re.compile(r"\b((?:Proxy-)?Authorization:\s*(?:\w+\s+)?)[\w.~+/=-]{8,}", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer\s+)[\w.~+/=-]{8,}|\b(Basic\s+)(?=[A-Za-z+/]*\d)[\w+/]{16,}=*", re.IGNORECASE)
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -62,6 +63,7 @@ def is_secret_text(name: str) -> bool:
 
 def without_secrets(text: str) -> str:
     """A text without logins in addresses, keys asked with, and tokens of a known form."""
+    text = _HEADER.sub(lambda found: f"{found[1]}{HIDDEN}", text)
     text = _ASKED.sub(lambda found: f"{found[1]}={HIDDEN}", _LOGIN.sub(HIDDEN, text))
     return TOKEN.sub(HIDDEN, _BEARER.sub(lambda found: f"{found[1] or found[2]}{HIDDEN}", text))
 

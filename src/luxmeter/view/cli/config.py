@@ -9,7 +9,7 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.literal import parse, show
-from luxmeter.render import print_json
+from luxmeter.render import plain, print_json
 from luxmeter.settings import find_lab, globs, without_password
 
 
@@ -48,20 +48,20 @@ def register(app: typer.Typer) -> None:
             sys.stdout.write(f"Removed {name} from the {scope} settings\n")
         elif value:
             globs.update(_scope_of(scope), name, parse(value))
-            sys.stdout.write(f"{name} = {without_password(show(globs.scope(scope)[name]))}\n")
+            sys.stdout.write(plain(f"{name} = {without_password(show(globs.scope(scope)[name]))}\n"))
         else:
             found = globs.scope(scope)[name] if scope and name in globs.scope(scope) else globs[name]
             if as_json:
                 print_json(_shown({name: found}))
             else:
-                sys.stdout.write(f"{without_password(show(found))}\n")
+                sys.stdout.write(plain(f"{without_password(show(found))}\n"))
 
 
 def _trust() -> None:
     lab = find_lab().folder
     found = globs.trust()
     for name, value in found.items():
-        sys.stdout.write(f"trusted: {name} = {without_password(show(value))}, of the lab {lab}\n")
+        sys.stdout.write(plain(f"trusted: {name} = {without_password(show(value))}, of the lab {lab}\n"))
     if not found:
         sys.stdout.write(f"The settings of the lab {lab} name nothing outside of it.\n")
 

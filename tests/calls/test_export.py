@@ -6,6 +6,7 @@ import copy
 import csv
 import dataclasses
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +24,9 @@ import luxmeter as lux
 from luxmeter.calls import Trace, TraceResult, export
 from luxmeter.calls.formats import is_trace_file_name, trace_format_of
 from luxmeter.calls.records import OWN
-from luxmeter.calls.window import Window
-from luxmeter.errors import TraceError, UsageError
+from luxmeter.calls.tree import CallTree
+from luxmeter.calls.window import Window, in_window
+from luxmeter.errors import MissingExtraError, TraceError, UsageError
 
 
 class Net(nn.Module):
@@ -245,3 +247,24 @@ def test_a_running_trace_can_be_written(core_name: str) -> None:
     finally:
         lux.stop()
     assert "torch.ones" in Path("live.csv").read_text()
+
+
+def test_a_window_in_words_and_one_in_which_nothing_begins(saved: TraceResult) -> None:
+    assert str(Window(depth=1)) == "the upper 1 level of calls"
+    assert str(Window(start_s=1.5, depth=3)) == "calls that begin in 1.5 s:, the upper 3 levels of calls"
+    empty = in_window(saved, Window(start_s=1e6, depth=1))
+    assert empty.recording.n == 0
+
+
+def test_a_data_frame_without_pandas_says_what_to_install(
+    saved: TraceResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match="pip install pandas"):
+        export.frame(saved)
+
+
+def test_a_call_without_time_of_its_own_is_no_line_of_a_flame_graph() -> None:
+    inner = CallTree("b;c", 1, 5, 5, "", ())
+    tree = CallTree("", 2, 5, 0, "", (CallTree("a", 1, 5, 0, "net", (inner,)),))
+    assert list(export.collapsed(tree)) == ["a (net);b:c 5"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 
 import pytest
 
 import luxmeter as lux
-from luxmeter.calls import frameworks
+from luxmeter.calls import device, frameworks
 from luxmeter.classic import apitimewrapper
-from luxmeter.errors import MissingExtraError, UsageError
+from luxmeter.errors import LuxmeterWarning, MissingExtraError, TraceError, UsageError
 
 ONE_CORE = "which frameworks are looked at is settled before a core is chosen"
 
@@ -96,3 +97,137 @@ def test_waiting_for_several_packages_is_over_with_the_first(tmp_path, monkeypat
         __import__(name)
         monkeypatch.delitem(sys.modules, name)
     assert seen == [1] and sys.meta_path == before
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What version each package is said to have; nothing of MindSpore is known as imported."""
+    said = {"numpy": "1.26", "mindspore": "2.9"}
+    monkeypatch.setattr(frameworks, "version_of", lambda name: said[name])
+    monkeypatch.setattr("luxmeter.loaded._whole", {})
+    return said
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch, versions):
+    """Makes a MindSpore whose import does this."""
+
+    def make(text: str) -> None:
+        (tmp_path / "mindspore").mkdir()
+        (tmp_path / "mindspore" / "__init__.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not entry.endswith("tests")])
+
+    yield make
+    sys.modules.pop("mindspore", None)
+
+
+def test_a_mindspore_that_cannot_be_imported_is_one_line(package):
+    package("raise RuntimeError('no kernel\\nfor this processor')")
+    assert frameworks.has_mindspore() and frameworks.chosen("auto") == ("torch",)
+    with pytest.raises(MissingExtraError, match="RuntimeError: no kernel for this processor") as told:
+        frameworks.import_mindspore()
+    assert told.value.slug == "mindspore-broken"
+
+
+def test_a_mindspore_that_says_itself_what_is_missing(package):
+    package(
+        "from luxmeter.errors import MissingExtraError\nraise MissingExtraError('its-own', 'It lacks a.', 'Get a.')"
+    )
+    with pytest.raises(MissingExtraError, match="its-own"):
+        frameworks.import_mindspore()
+
+
+def test_a_mindspore_of_another_numpy_is_refused_before_it_is_imported(package, versions):
+    package("raise SystemExit('imported')")
+    versions["numpy"] = "2.1"
+    with pytest.raises(
+        MissingExtraError, match=r"MindSpore 2\.9 needs numpy 1, and this environment has numpy 2\.1"
+    ):
+        frameworks.import_mindspore()
+
+
+def test_a_mindspore_that_the_program_has_imported_is_traced_if_it_can_be(package, versions):
+    package("")
+    import mindspore
+
+    assert frameworks.has_mindspore() and frameworks.import_mindspore() is mindspore
+    assert frameworks.chosen("auto") == ("torch", "mindspore") and frameworks.awaited("auto") == ()
+    versions["numpy"] = "2.1"
+    with pytest.warns(LuxmeterWarning, match=r"The calls of MindSpore are not timed\..*numpy"):
+        assert frameworks.chosen("auto") == ("torch",)
+    with pytest.raises(MissingExtraError, match="mindspore-numpy"):
+        frameworks.import_mindspore()
+
+
+@pytest.mark.parametrize("error", [ImportError, ValueError])
+def test_a_mindspore_that_somebody_forbids_is_not_there(error, monkeypatch):
+    def forbids(name: str) -> None:
+        raise error(name)
+
+    monkeypatch.setattr(frameworks.importlib.util, "find_spec", forbids)
+    assert not frameworks.has_mindspore()
+    monkeypatch.setitem(sys.modules, "mindspore", None)
+    assert not frameworks.has_mindspore()
+
+
+def test_with_no_framework_at_all_the_next_step_is_told(monkeypatch):
+    monkeypatch.setattr(frameworks, "has_torch", lambda: False)
+    with pytest.raises(MissingExtraError, match="A trace of anything but MindSpore"):
+        frameworks.chosen("auto")
+
+
+def test_of_two_one_that_does_not_fit_is_left_out_and_both_are_an_error(monkeypatch):
+    broken = ["mindspore"]
+
+    def make(name: str, also: object) -> str:
+        if name in broken:
+            raise TraceError("framework-unknown", f"{name} cannot be traced.", "Use another.")
+        return f"the targets of {name}"
+
+    monkeypatch.setattr(frameworks, "make", make)
+    made, left_out = frameworks.make_all("torch+mindspore")
+    assert made == {"torch": "the targets of torch"}
+    assert [(one.name, one.reason) for one in left_out] == [("mindspore", "mindspore cannot be traced.")]
+    broken.append("torch")
+    with pytest.raises(TraceError, match="mindspore cannot be traced"):
+        frameworks.make_all("torch+mindspore")
+
+
+def test_waiting_for_mindspore_and_what_it_met_is_the_programs(monkeypatch):
+    waited: list[str] = []
+
+    def sync() -> None:
+        waited.append("mindspore")
+        if len(waited) == 1:
+            raise RuntimeError("a kernel failed")
+
+    assert device.current_device("mindspore") == device.Device("mindspore", device.wait_for_mindspore)
+    device.wait_for_mindspore()  # not imported: nothing to wait for
+    device.raise_failure()
+    api = types.SimpleNamespace(_pynative_executor=types.SimpleNamespace(sync=sync))
+    monkeypatch.setitem(sys.modules, "mindspore", types.ModuleType("mindspore"))
+    monkeypatch.setitem(sys.modules, "mindspore.common.api", api)
+    device.wait_for_mindspore()  # raises nothing in the recorder
+    with pytest.raises(RuntimeError, match="a kernel failed"):
+        device.raise_failure()
+    device.raise_failure()  # once
+    both = device.current_device("auto")
+    assert both.synchronize is not None and both.completes
+    both.synchronize()
+    assert waited == ["mindspore", "mindspore"]
+
+
+def test_which_device_torch_works_on(monkeypatch):
+    torch = sys.modules["torch"]
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    found, waited = device.current_device("torch"), []
+    assert found.name == "cuda" and not found.completes
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: waited.append("torch"))
+    both = device.current_device("auto")
+    assert both.synchronize is not None and not both.completes
+    both.synchronize()
+    assert waited == ["torch"]
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert device.current_device("torch") is device.CPU

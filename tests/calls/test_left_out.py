@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import io
+import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -267,4 +270,72 @@ def test_compiled_functions_where_torch_tells_nothing_of_its_guards(
     assert len(compiled) == 2
     seen = {row.name.replace("test_left_out.", ""): row.n for row in trace.table()}
     assert seen["torch.compile(Wave)"] == seen["torch.compile(<lambda>)"] == seen["torch.add"] == 1
+    dynamo.reset()
+
+
+def test_a_warning_of_it_that_is_an_error_leaves_nothing_in_place(
+    core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """python -W error: the trace does not start."""
+    with monkeypatch.context() as patch, unchanged(), warnings.catch_warnings():
+        warnings.simplefilter("error", LuxmeterWarning)
+        patch.setattr(listed, "_tensor_properties", breaks)
+        with pytest.raises(LuxmeterWarning, match="not in this torch"):
+            lux.trace(core=core).start()
+        assert patcher.installed() is None
+    forget_warnings()
+    with lux.trace(core=core) as trace:
+        torch.add(torch.ones(1), 1)
+    assert trace.table()["torch.add"].n == 1
+
+
+def test_a_pickle_that_fails_is_made_again_only_where_what_was_written_can_be_taken_back(core: str) -> None:
+    tried: list[int] = []
+
+    class Fails:
+        def __reduce__(self) -> Any:
+            tried.append(1)
+            raise pickle.PicklingError("not for a file")
+
+    class Stream(io.BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+    for file, times in ((io.BytesIO(), 2), (Stream(), 1)):
+        tried.clear()
+        with unchanged(), lux.trace(core=core), pytest.raises(pickle.PicklingError):
+            pickle.dump(Fails(), file)
+        assert len(tried) == times
+    tried.clear()
+    with lux.trace(core=core), pytest.raises(pickle.PicklingError):
+        pickle.dumps(Fails())
+    assert len(tried) == 2
+
+
+@pytest.mark.parametrize("how", ["inside another", "to the end of the trace"])
+def test_a_compiled_function_that_runs(dynamo: Any, how: str, core: str) -> None:
+    dynamo.reset()
+    trace = lux.trace(core=core)
+
+    @dynamo.disable
+    def between(x: torch.Tensor) -> torch.Tensor:
+        if how == "inside another":
+            return inner(x)
+        trace.stop()
+        return x
+
+    with unchanged():
+        trace.start()
+        inner = torch.compile(lambda x: x + 1, backend="eager")
+        outer = torch.compile(lambda x: between(x.sin()).cos(), backend="eager")
+        x = torch.zeros(2)
+        expected = (x.sin() + 1).cos() if how == "inside another" else x.sin().cos()
+        assert outer(x).equal(expected)
+        if how == "inside another":
+            assert outer(x).equal(expected)  # nothing is compiled now, and guards are looked at
+            torch.add(x, 1)
+        trace.stop()
+    names = {row.name.rpartition(".")[2]: row.n for row in trace.table()}
+    if how == "inside another":
+        assert names["add"] == 1 and names["torch.compile(<lambda>)".rpartition(".")[2]] == 2
     dynamo.reset()

@@ -355,3 +355,10 @@ def test_once_costs_and_costs_a_call_are_told_apart(capsys: pytest.CaptureFixtur
     page = export.write(t, tmp_path / "t.html").read_text()
     assert cost.of_once in page and cost.of_calls in page
     assert cost.of_once in lux.load_trace(t.save(tmp_path / "kept")).text("thread")
+
+
+def test_the_report_in_words():
+    with lux.trace(framework=None) as t:
+        t.wrap(len, name="work")("")
+    said = str(t.cost()).splitlines()
+    assert said == [t.cost().of_calls, t.cost().of_once] and said[0].startswith("recording cost about")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import torch
 from torch import nn
 
 import luxmeter as lux
-from luxmeter.calls import Device
+from luxmeter.calls import Device, layout, session
 from luxmeter.calls import describe as names
 from luxmeter.calls.arguments import Arguments
 from luxmeter.calls.session import active
@@ -452,3 +454,99 @@ def test_the_core_can_be_chosen_and_says_why(core_name: str, monkeypatch: pytest
     assert name == "python" and ("cannot be imported" if is_built else "was not built") in reason
     with pytest.raises(UsageError, match="core-not-built"):
         core.load("c")
+
+
+def test_a_budget_stays_paused_until_there_is_room_again():
+    said: list[str] = []
+
+    class Recorder:
+        events = 10
+
+        def stats(self) -> dict[str, int]:
+            return {"events": self.events, "described_ns": 0}
+
+        def pause(self) -> None:
+            said.append("pause")
+
+        def start(self) -> None:
+            said.append("start")
+
+    budget = session.Budget(0.1)
+    for elapsed_ns in (
+        50,
+        110,
+        120,
+        126,
+        130,
+    ):  # 10 events of one nanosecond: allowed from 100 on, room from 125 on
+        budget.keep(Recorder(), added_ns=1.0, elapsed_ns=elapsed_ns)  # type: ignore[arg-type]
+    assert said == ["pause", "start"]
+
+
+def test_a_child_stops_recording_with_the_trace(tmp_path: Path):
+    with lux.trace(framework=None, keep=tmp_path / "t") as t:
+        work = t.wrap(len, name="work")
+        work("")
+        t._child = True  # as in a forked process
+        try:
+            t._on_tick()
+            work("")
+            layout.mark_stopped(tmp_path / "t")
+            t._on_tick()
+            work("")
+        finally:
+            t._child = False
+    assert t.table()["work"].n == 2
+
+
+def loop_of_a_worker() -> int:
+    return int(torch.ones(3).sum())
+
+
+def test_a_worker_that_nothing_has_joined_yet_joins_by_itself(tmp_path: Path):
+    with lux.trace(keep=tmp_path / "t") as t:
+        torch.ones(1)
+    assert session.run_worker(t._token, __name__, "loop_of_a_worker") == 3
+    assert session.active() is None
+    both = lux.load_trace(tmp_path / "t")
+    assert len(both.recording.processes) == 2 and both.table()["torch.ones"].n == 2
+    assert session.run_worker(None, __name__, "loop_of_a_worker") == 3
+
+
+def test_a_child_that_recorded_nothing_has_nothing_to_finish(tmp_path: Path):
+    with lux.trace(framework=None, keep=tmp_path / "t") as t:
+        child = multiprocessing.get_context("fork").Process(target=len, args=("",))
+        child.start()
+        child.join()
+    assert child.exitcode == 0 and len(list((tmp_path / "t").glob("rank*"))) == 1
+    assert not t.result.notes()
+
+
+def test_before_it_starts_and_of_one_rank():
+    t = lux.trace(framework=None)
+    t.step()  # nothing to end
+    t._on_chunk()  # as of another thread, whose buffer fills as a trace ends
+    with t:
+        t.step()
+    with pytest.raises(TraceError, match="one-rank-only"):
+        t.stragglers()
+    assert t.result.recording.process_names()
+
+
+def test_signatures_past_their_limit_are_told():
+    with lux.trace(framework=None, max_signatures=2) as t:
+        work = t.wrap(len, name="work")
+        for n in range(5):
+            work("a" * n)
+    assert "3 calls came after the limit of signatures: not told apart" in t.result.notes()
+
+
+def test_places_past_their_room_are_told(tmp_path: Path):
+    with lux.trace(framework=None, keep=tmp_path / "t") as t:
+        t.wrap(len, name="work")("")
+    (file,) = (tmp_path / "t").glob("rank*/end.json")
+    said = json.loads(file.read_text())
+    said.pop("$sum", None)
+    said["stats"]["unplaced"] = 7
+    file.write_text(json.dumps(said))
+    assert "7 calls have no line: too many places in code called" in lux.load_trace(tmp_path / "t").notes()

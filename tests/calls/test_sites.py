@@ -22,7 +22,7 @@ import luxmeter as lux
 from luxmeter.calls.core import _pycore
 from luxmeter.calls.diff import diff_traces
 from luxmeter.calls.records import SiteNames
-from luxmeter.calls.sites import UserCode, short_names, site_names
+from luxmeter.calls.sites import Sources, UserCode, _places_of, read_source, short_names, site_names
 from luxmeter.errors import UsageError
 
 ONE_CORE = "what records runs on both cores; the rest are the words for it"
@@ -392,3 +392,54 @@ def test_calls_in_a_section_on_their_own_line_keep_their_time(core_name: str) ->
         exec(text, {"t": t, "torch": torch, "x": x})
     (row,) = [row for row in t.table("line") if row.n]
     assert row.n == 1 and row.total_ns == t.table()["torch.sin"].total_ns > 0
+
+
+def test_whose_code_a_module_or_no_module_is() -> None:
+    (place,) = _places_of("json.decoder")
+    assert place.endswith("decoder.py") and UserCode(["json.decoder"])._decide(place)
+    for name in ("json.no_such_part", "no_such.part", ".", "json.decoder.below"):
+        with pytest.raises(UsageError, match="unknown-lines-package"):
+            _places_of(name)
+
+
+def test_a_text_that_was_not_kept_is_not_known(tmp_path: Path) -> None:
+    kept = Sources(tmp_path / "b")
+    name = kept.keep(__file__, __file__)
+    assert read_source([tmp_path / "a", tmp_path / "b"], name) == Path(__file__).read_text(encoding="utf-8")
+    assert read_source([tmp_path / "a"], name) is None and read_source([tmp_path / "b"], "") is None
+
+
+def test_calls_that_no_line_of_ones_own_made(core_name: str) -> None:
+    space: dict[str, Any] = {"torch": torch}
+    exec(
+        compile("def f():\n    return torch.ones(2)\n", str(Path(torch.__file__).parent / "made.py"), "exec"),
+        space,
+    )
+    thread = threading.Thread(target=space["f"])
+    with lux.trace() as t:
+        thread.start()
+        thread.join()
+        torch.ones(2)  # mine
+    assert str(t.source()).endswith("% of the time is of calls that no line of yours made")
+    shown = t.source()._repr_html_()
+    assert "# mine" in shown and shown.count("<table") == 1 == len(t.source().files)
+
+
+def test_a_line_that_is_gone_keeps_its_name_where_another_one_has_it(core_name: str, tmp_path: Path) -> None:
+    texts = (
+        "def work(x):\n    x.sin()\n    x.cos()\n",
+        "def work(x):\n    torch.nn.functional.softmax(input=other, dim=-1)\n    x.cos()\n",
+    )
+    made = []
+    for number, text in enumerate(texts):
+        path = tmp_path / str(number) / "model_of_a_test.py"
+        path.parent.mkdir()
+        path.write_text(text, encoding="utf-8")
+        space: dict[str, Any] = {"torch": torch, "other": torch.ones(2)}
+        exec(compile(text, str(path), "exec"), space)
+        with lux.trace() as t:
+            space["work"](torch.ones(2))
+        made.append(t.result)
+    found = {c.name: c.kind for c in diff_traces(*made, by="line").changes}
+    assert found["model_of_a_test.py:2 (of A)"] == "gone" and found["model_of_a_test.py:2"] == "new"
+    assert found["model_of_a_test.py:3"] not in ("gone", "new")

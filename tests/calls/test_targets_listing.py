@@ -14,9 +14,9 @@ from seen import FASTEST, Seen, unchanged
 import luxmeter as lux
 from luxmeter.calls.patching import patcher
 from luxmeter.calls.patching.filters import Filter
-from luxmeter.calls.targets import Form
-from luxmeter.calls.targets.torch import callables
-from luxmeter.calls.targets.torch.names import LABELS, class_name
+from luxmeter.calls.targets import Form, packages, try_part
+from luxmeter.calls.targets.torch import callables, optimizers
+from luxmeter.calls.targets.torch.names import LABELS, REMOVED, class_name, why_not
 from luxmeter.errors import UsageError
 
 ONE_CORE = "what is listed is the framework's matter; the tests that record name both cores"
@@ -220,3 +220,53 @@ class TestAlso:
 def test_an_unknown_framework_is_refused():
     with pytest.raises(UsageError, match="unknown-framework"):
         Seen(FASTEST, framework="tourch")
+
+
+def test_a_torch_without_distributed_has_the_rest(monkeypatch: pytest.MonkeyPatch):
+    assert [*callables._loaded("torch.distributed"), *callables._ddp(), *callables._work()]
+    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
+    assert not [*callables._loaded("torch.distributed"), *callables._ddp(), *callables._work()]
+    assert not list(callables._loaded("torch.no_such_namespace"))
+
+
+def test_what_torch_has_taken_away_is_not_timed():
+    assert why_not("symeig", len, namespace="torch", overridable=True) == REMOVED
+    assert why_not("solve", len, namespace="torch.linalg", overridable=True) == ""
+
+
+def test_a_package_that_lacks_something_says_what(tmp_path, monkeypatch):
+    (tmp_path / "needs_more_of_a_test.py").write_text("import what_is_nowhere")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="what_is_nowhere"):
+        packages._import("needs_more_of_a_test")
+    with pytest.raises(UsageError, match="no package called 'needs_nothing_of_a_test'"):
+        packages._import("needs_nothing_of_a_test")
+
+
+def test_an_error_of_ours_is_no_part_of_torch_that_is_missing():
+    def lacks():
+        raise UsageError("s", "It is wrong.", "Mend it.")
+
+    left_out = []
+    with pytest.raises(UsageError):
+        try_part("a part", lacks, left_out)
+    assert try_part("a part", lambda: torch.no_such_name, left_out) == [] and len(left_out) == 1
+
+
+def test_objects_that_cannot_be_looked_at_and_very_many_lead_to_no_optimizer():
+    space = {}
+    exec("made = type('WithoutModule', (), {})()", {"__builtins__": {"type": type}}, space)
+    assert optimizers._held_by(space["made"]) == ()
+    holder = {"deep": {"in": torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)}}
+    assert any(one is holder["deep"]["in"] for one in optimizers._in_reach())
+    assert not any(one is holder["deep"]["in"] for one in optimizers._in_reach(most=0))
+
+
+def test_names_of_a_framework_that_is_not_imported_yet_are_taken_as_they_are():
+    known = [("torch.add", "+"), ("torch.sin", "")]
+    Filter(only=["mindspore.ops.*", "torch.add"]).check(known, unless=("mindspore",))
+    for unless in ((), ("mindspore",)):
+        with pytest.raises(UsageError, match="filter-matches-nothing"):
+            Filter(only=["torch.no_such_name"]).check(known, unless=unless)
+    with pytest.raises(UsageError, match=r"mindspore\.ops"):
+        Filter(only=["mindspore.ops.*"]).check(known)

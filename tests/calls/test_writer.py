@@ -274,3 +274,62 @@ def test_what_a_disk_changed_before_it_was_folded_is_told_and_the_rest_kept(
     assert 0 < kept < 200
     assert any("damaged" in str(warning.message) for warning in told)
     assert segment.exists()
+
+
+def test_what_cannot_be_written_together_is_written_piece_by_piece(
+    core_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = packed.to_batch
+
+    def one_by_one(pieces: Any) -> Any:
+        if len(pieces) > 1:
+            raise OSError("too much at once")
+        return real(pieces)
+
+    monkeypatch.setattr(packed, "to_batch", one_by_one)
+    monkeypatch.setattr(writer, "PART_ROWS", 1 << 20)
+    monkeypatch.setattr(writer, "FLUSH_EVERY_S", 3600)
+    with pytest.warns(LuxmeterWarning, match="too much at once"), lux.trace(framework=None) as t:
+        work = t.wrap(len, name="work")
+        for n in range(3):
+            threads = [threading.Thread(target=work, args=("a" * n,)) for n in range(3)]
+            for thread in threads:
+                thread.start()
+                thread.join()
+    assert t.table()["work"].n == 9 and lost(t) == 0
+
+
+def test_where_no_more_threads_can_be_had_a_trace_does_not_begin_and_leaves_nothing(
+    core_name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuses(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            lux.trace(framework=None, keep=tmp_path / "t").start()
+    assert session.active() is None
+    with lux.trace(framework=None) as t:
+        t.wrap(len, name="work")("")
+    assert t.table()["work"].n == 1
+
+
+def test_lines_of_older_and_newer_traces() -> None:
+    damaged: list[str] = []
+    lines = ['{"thread":3,"name":"old"}', '{"of a newer version":1}', '{"thread":4,"na']
+    callables, signatures, threads, sites = describe.read_lines(lines, damaged)
+    assert (
+        threads == {3: "old"}
+        and damaged == lines[2:]
+        and not signatures
+        and not sites
+        and list(callables) == [0]
+    )
+
+
+def test_without_torch_its_values_are_described_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(describe.describer("auto", facts=True)) == {"facts", "module"}
+    assert describe.describer("mindspore", facts=True) == describe.describer(None, facts=True) == {}
+    monkeypatch.setattr(describe, "has_torch", lambda: False)
+    assert describe.describer("auto", facts=True) == {}

@@ -249,7 +249,8 @@ class Patcher:
             self._bindings.clear()
             self._take_strays()
             self._stand_ins.clear()
-            survivors.put_back(self._ours)
+            # What stands for a name that only inherited has no original that could be given back.
+            survivors.put_back({key: pair for key, pair in self._ours.items() if pair[0] is not ABSENT})
             with _lock:
                 if _installed is self:
                     _installed = None
@@ -319,7 +320,6 @@ class Patcher:
 
     def bind(self, binding: Binding) -> None:
         """Put a binding in place and remember to undo it."""
-        self._remember(binding.before, binding.after)
         self._bindings.append(binding)
         if not self._suspended:
             try:
@@ -327,6 +327,7 @@ class Patcher:
             except Exception:
                 self._bindings.remove(binding)
                 raise
+        self._remember(binding.before, binding.after)
 
     def rebind(self, binding: Binding) -> None:
         """As `bind`, for a name that is already replaced: what is restored at the end is `binding.before`."""
@@ -439,8 +440,8 @@ class Patcher:
     def _strays(self) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:
         """Stand-ins that a module bound by itself since `install`: its namespace, the name, original and stand-in."""
         for namespace, name, stand_in in list(aliases.bound(self._ours)):
-            original, ours = self._ours[id(stand_in)]
-            if ours is stand_in and original is not ABSENT:
+            original = self._ours[id(stand_in)][0]
+            if original is not ABSENT:
                 yield namespace, name, original, stand_in
 
     def _take_strays(self) -> None:

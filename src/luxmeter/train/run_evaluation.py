@@ -95,7 +95,7 @@ def evaluate_run(
 
 def trainer_record(run: Run) -> dict[str, Any]:
     """What the run remembers of its Trainer: class, options, save."""
-    record = read_json(run.folder / "files" / RECORD)
+    record: Any = read_json(run.folder / "files" / RECORD)
     fits = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("class", "save"))
     if not fits or "\0" in record["save"]:
         raise StoreError(
@@ -103,7 +103,7 @@ def trainer_record(run: Run) -> dict[str, Any]:
             f"The run {run.name} ({run.id}) was not made by a Trainer.",
             "Name one that was: luxmeter runs lists them.",
         )
-    return record
+    return dict(record)
 
 
 def _absolute(checkpoint: str) -> str:

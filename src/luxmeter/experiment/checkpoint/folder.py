@@ -80,6 +80,12 @@ def list_files(folder: Path, kind: Kind) -> list[SavedFile]:
             names = [entry.name for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise CheckpointError(
+            "checkpoint-unreadable",
+            f"{folder} cannot be looked into: {error.strerror}.",
+            "Give rights to read it, or its right path.",
+        ) from error
     for name in names:
         match = _PATTERNS[kind].fullmatch(name)
         if match:

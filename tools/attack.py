@@ -664,7 +664,12 @@ def _make_records(place: Path) -> None:
         step = run.folder / "files" / "nan-000003"
         failing = {"random": get_rng_state(), "batch": [torch.ones(2)], "modes": {"model": [True]}}
         Saver(step, background=False).save_state(3, kind="keypoint", random=False, failing=failing)
-        where = {"module": "luxmeter.experiment.params.params", "name": "Params", "file": None, "folders": []}
+        where: dict[str, Any] = {
+            "module": "luxmeter.experiment.params.params",
+            "name": "Params",
+            "file": None,
+            "folders": [],
+        }
         record = {"format": 1, "step": 3, "epoch": 1, "batch": 2, "first": 3, "what": "loss", "value": "nan", "run": run.id,
                   "params": where, "is_exact": True}  # fmt: skip
         run.put_file("nan-000003/step.json", json.dumps(record))
@@ -700,7 +705,8 @@ def _make_records(place: Path) -> None:
 
 
 def _score_text(path: Path) -> Any:
-    _show_score(path, False), _show_score(path, True)
+    for as_json in (False, True):
+        _show_score(path, as_json)
     return [], repr(load_score(path))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import luxmeter as lux
 from luxmeter.errors import LuxmeterError, LuxmeterWarning, StoreError
 from luxmeter.experiment.capture.snapshot import snapshot_refs
 from luxmeter.experiment.reproduce import handover
+from luxmeter.experiment.transfer import mlflow
 from luxmeter.experiment.transfer.origin import IMPORT, Origin
 from luxmeter.store import FinishedRun, Lab, Run
 
@@ -73,6 +75,26 @@ def test_a_saver_on_a_folder_that_a_file_names_takes_nothing_away(tmp_path: Path
     assert all(file.exists() for file in left)
     lux.Saver(tmp_path)
     assert not any(file.exists() for file in left)
+
+
+def test_names_that_no_process_of_ours_gives_hinder_no_saver(tmp_path: Path) -> None:
+    host = socket.gethostname()
+    names = [f".a.{host}-{'9' * digits}-0123abcd.tmp" for digits in (11, 100)]
+    for name in names:
+        (tmp_path / name).write_text("")
+    (tmp_path / ".folder.tmp").mkdir()
+    os.utime(tmp_path / ".folder.tmp", (0, 0))
+    lux.Saver(tmp_path).save_checkpoint(1, {"a": 1})
+    assert {*names, ".folder.tmp"} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("uri", "run_id", "fits"),
+    [("/home/u/.ssh", ".ssh", False), ("/home/u", "home", False), (f"/x/{'a' * 32}/../../home/u", "a" * 32, False),
+     (f"/x/1/{'a' * 32}/artifacts", "a" * 32, True), ("s3://bucket/x", "x", True), (f"mlflow-artifacts:/1/{'a' * 32}/artifacts", "a" * 32, True)],
+)  # fmt: skip
+def test_a_folder_that_a_database_calls_a_runs_own(uri: str, run_id: str, fits: bool) -> None:
+    assert mlflow._holds_run(uri, run_id) is fits
 
 
 @pytest.mark.parametrize(

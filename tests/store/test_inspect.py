@@ -21,6 +21,8 @@ from luxmeter.errors import LuxmeterError
 from luxmeter.store import Lab, damage_of_lab, results_into
 from luxmeter.view.cli import build_app
 
+ONE_CORE = "each core's traces rest in the same files, and what damages them is looked for there"
+
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:

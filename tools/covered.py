@@ -53,6 +53,7 @@ ROOMS = {
     )),
     "calls": Room("calls", (
         "tests/calls", "tests/classic", "tests/view/test_notebook.py", "tests/view/test_saved_trace.py", "tests/view/test_trace_command.py",
+        "tests/view/test_diff_command.py", "tests/model/test_budget.py",
     )),
     "mindspore": Room("calls/targets/mindspore", ("tests/mindspore",)),
     "checkpoint": Room("experiment/checkpoint", (

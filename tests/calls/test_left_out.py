@@ -310,32 +310,3 @@ def test_a_pickle_that_fails_is_made_again_only_where_what_was_written_can_be_ta
     with lux.trace(core=core), pytest.raises(pickle.PicklingError):
         pickle.dumps(Fails())
     assert len(tried) == 2
-
-
-@pytest.mark.parametrize("how", ["inside another", "to the end of the trace"])
-def test_a_compiled_function_that_runs(dynamo: Any, how: str, core: str) -> None:
-    dynamo.reset()
-    trace = lux.trace(core=core)
-
-    @dynamo.disable
-    def between(x: torch.Tensor) -> torch.Tensor:
-        if how == "inside another":
-            return inner(x)
-        trace.stop()
-        return x
-
-    with unchanged():
-        trace.start()
-        inner = torch.compile(lambda x: x + 1, backend="eager")
-        outer = torch.compile(lambda x: between(x.sin()).cos(), backend="eager")
-        x = torch.zeros(2)
-        expected = (x.sin() + 1).cos() if how == "inside another" else x.sin().cos()
-        assert outer(x).equal(expected)
-        if how == "inside another":
-            assert outer(x).equal(expected)  # nothing is compiled now, and guards are looked at
-            torch.add(x, 1)
-        trace.stop()
-    names = {row.name.rpartition(".")[2]: row.n for row in trace.table()}
-    if how == "inside another":
-        assert names["add"] == 1 and names["torch.compile(<lambda>)".rpartition(".")[2]] == 2
-    dynamo.reset()

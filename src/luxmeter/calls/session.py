@@ -145,8 +145,14 @@ class Trace:
         try:
             if self._patcher is not None:
                 self._patcher.install()
+        except BaseException:  # it has put everything back itself
+            self._abandon()
+            raise
+        try:
             self._tell_left_out()  # may raise: warnings can be errors
         except BaseException:
+            if self._patcher is not None:
+                self._patcher.remove()
             self._abandon()
             raise
         self.running = True

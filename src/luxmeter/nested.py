@@ -1,10 +1,11 @@
-"""Tensors in nested values: one walk for all who look for them."""
+"""Nested values: one walk for all who look for tensors in them, and one that counts what aliases stand for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+MOST_VALUES = 1_000_000  # a few lines of YAML aliases can stand for billions of values
 _DEEPEST_OBJECT = 6  # objects lead on to others, and may lead anywhere
 
 
@@ -41,3 +42,18 @@ def _walk(  # no function inside the other: it would hold on to itself, and so t
     for item in inside:
         _walk(item, is_wanted, in_objects, above, found)
     above.discard(id(value))
+
+
+def check_written_out(value: Any) -> None:
+    """ValueError if there are too many values when every alias is written out; RecursionError if one holds itself."""
+    _count(value, 0)
+
+
+def _count(value: Any, seen: int) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    seen += 1
+    if seen > MOST_VALUES:
+        raise ValueError(f"it stands for more than {MOST_VALUES} values")
+    for item in inner:
+        seen = _count(item, seen)
+    return seen

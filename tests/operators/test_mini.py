@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 import textwrap
@@ -14,7 +15,7 @@ import torch
 import luxmeter as lux
 from luxmeter.errors import UsageError
 from luxmeter.operators.case import Case
-from luxmeter.operators.mini import bench_model_file
+from luxmeter.operators.mini import bench_model_file, read_model_file
 from luxmeter.operators.mini_work import kernels_of_mini
 from luxmeter.signature import describe, module_of
 
@@ -165,3 +166,35 @@ def test_toml_and_absent_files(tmp_path: Path) -> None:
         bench_model_file(tmp_path / "none.yaml")
     with pytest.raises(UsageError, match="no input 3"):
         lux.bench_model(torch.nn.ReLU, [], [["n"]], {"n": 1}, integer_inputs={3: 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("model", 3), ("model", ".."), ("model", "a\x1b[31m:B"), ("model_init_params", "d_in"), ("model_init_params", [[1]]), ("input_params", 3),
+     ("input_params", [3]), ("input_params", [["n", -1]]), ("input_params", [["n", 2**70]]), ("input_scales", []), ("input_scales", {"n": "x"}),
+     ("input_scales", {"n": [1.5]}), ("input_scales", {name: [1] * 10 for name in "abcdefgh"}), ("job_configs", 3), ("job_configs", [3]),
+     ("integer_inputs", [1]), ("integer_inputs", {"x": 1}), ("integer_inputs", {"0": 1.5}), ("integer_inputs", {"9" * 5000: 1}), ("kernels", "yes")],
+    ids=repr,
+)  # fmt: skip
+def test_a_forged_file_measures_nothing(name: str, value: object, tmp_path: Path) -> None:
+    said = {
+        "model": "torch.nn:Linear",
+        "model_init_params": ["a"],
+        "input_params": [["n", "a"]],
+        "input_scales": {"n": [1], "a": 4},
+    }
+    file = tmp_path / "mini.yaml"
+    file.write_text(json.dumps(said))
+    assert read_model_file(file) == said
+    file.write_text(json.dumps({**said, name: value}))
+    with pytest.raises(UsageError, match="bad-model-spec"):
+        read_model_file(file)
+
+
+def test_a_few_lines_that_stand_for_billions(tmp_path: Path) -> None:
+    lines = ["model: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"x{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    file = tmp_path / "mini.yaml"
+    file.write_text("\n".join(lines))
+    with pytest.raises(UsageError, match="it stands for more than"):
+        read_model_file(file)

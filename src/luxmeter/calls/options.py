@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from luxmeter.calls.device import Device
 from luxmeter.calls.formats import ENDINGS
 from luxmeter.errors import UsageError
+from luxmeter.nested import check_written_out
 from luxmeter.options import Check, at_least, checked_options, option
 
 
@@ -159,6 +160,7 @@ def _from_yaml(path: Path) -> list[str]:
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        check_written_out(content)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(
             "filter-unreadable",

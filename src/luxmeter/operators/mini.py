@@ -11,6 +11,8 @@ import ast
 import importlib
 import inspect
 import itertools
+import math
+import reprlib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,6 +21,7 @@ from typing import Any, TypeAlias
 
 from luxmeter.errors import UsageError, suggestion
 from luxmeter.isolate import Pool
+from luxmeter.nested import check_written_out
 from luxmeter.operators.dtypes import float_dtype
 from luxmeter.operators.engine import Engine, Pools
 from luxmeter.operators.jobs import Job, aten_kernel_jobs, onnx_kernel_jobs, short_hash
@@ -91,6 +94,11 @@ def _with_kernels(jobs: Iterator[Job], pool: Pool, patience_s: float) -> Iterato
 
 def bench_model_file(path: str | Path, **settings: Any) -> BenchResult:
     """`bench_model` with its arguments from a YAML or TOML file."""
+    return bench_model(**{**read_model_file(path), **settings})
+
+
+def read_model_file(path: str | Path) -> dict[str, Any]:
+    """The arguments that a file has for `bench_model`, of the types they have; the module that it names is imported."""
     path = Path(path)
     said = _read(path)
     unknown = [key for key in said if key not in _FIELDS]
@@ -105,11 +113,60 @@ def bench_model_file(path: str | Path, **settings: Any) -> BenchResult:
         raise UsageError(
             "bad-model-spec", f"{path} has no {missing[0]!r}.", f"It needs {', '.join(_FIELDS[:4])}."
         )
-    _check_class(str(said["model"]))
-    said["integer_inputs"] = {int(k): v for k, v in said.get("integer_inputs", {}).items()}
-    if not isinstance(said.get("kernels", False), bool):
-        raise UsageError("bad-model-spec", f"{path}: kernels is {said['kernels']!r}.", "Write true or false.")
-    return bench_model(**{**said, **settings})
+    if "integer_inputs" in said:
+        said["integer_inputs"] = _by_number(said["integer_inputs"])
+    for name, test, what in _TYPES:
+        if name in said and not test(said[name]):
+            raise UsageError(
+                "bad-model-spec", f"{path}: {name} is {reprlib.repr(said[name])}.", f"Write {what}."
+            )
+    many = math.prod(len(v) if isinstance(v, list) else 1 for v in said["input_scales"].values())
+    if many > _MOST_SCALES:
+        raise UsageError(
+            "bad-model-spec",
+            f"{path}: input_scales make {many:,} combinations.",
+            f"Give fewer values: at most {_MOST_SCALES:,} are measured at once.",
+        )
+    _check_class(said["model"])
+    return said
+
+
+_MOST_SCALES = 100_000
+
+
+def _by_number(said: Any) -> Any:
+    """Keys of JSON and TOML are texts."""
+    if not isinstance(said, dict):
+        return said
+    is_number = {
+        key: isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) < 10 for key in said
+    }
+    return {int(key) if is_number[key] else key: value for key, value in said.items()}
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_list_of(value: Any, *tests: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(any(test(one) for test in tests) for one in value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_TYPES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("model", lambda v: _is_text(v) and v.isprintable() and len(v) < 1000, "package.module:Class"),
+    ("model_init_params", lambda v: _is_list_of(v, _is_text), "a list of names of input_scales"),
+    ("input_params", lambda v: _is_list_of(v, lambda one: _is_list_of(one, _is_text, _is_size)), "a list of shapes"),
+    ("input_scales", lambda v: isinstance(v, dict) and all(map(_is_text, v)) and all(_is_size(one) or _is_list_of(one, _is_size) for one in v.values()),
+     "numbers, or lists of numbers, under names"),
+    ("job_configs", lambda v: _is_list_of(v, _is_text, lambda one: _is_list_of(one, _is_text)), 'pairs such as ["fp16", "ort"]'),
+    ("integer_inputs", lambda v: isinstance(v, dict) and all(map(_is_size, v)) and all(_is_size(one) or _is_text(one) for one in v.values()),
+     "numbers or names of input_scales under numbers of inputs"),
+    ("kernels", lambda v: isinstance(v, bool), "true or false"),
+)  # fmt: skip
 
 
 def _check_class(model: str) -> None:
@@ -137,6 +194,7 @@ def _read(path: Path) -> dict[str, Any]:
             import yaml
 
             found = yaml.safe_load(text)
+        check_written_out(found)
     except OSError as error:
         raise UsageError("bad-model-spec", f"{path} cannot be read: {error}.", "Check the path.") from error
     except Exception as error:
@@ -170,7 +228,7 @@ def _class_source(model: ModelLike) -> dict[str, str]:
             module, _, name = model.rpartition(".")
         try:
             found = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise UsageError(
                 "bad-model-spec",
                 f"The model {model!r} cannot be found: {error}.",

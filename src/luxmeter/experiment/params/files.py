@@ -33,13 +33,13 @@ from luxmeter.experiment.params.schedules import SCHEDULES
 from luxmeter.files import write_file
 from luxmeter.literal import parse, show
 from luxmeter.loaded import loaded
+from luxmeter.nested import MOST_VALUES, check_written_out
 
 _SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 OWN_TYPES: dict[str, type] = {
     kind.__name__: kind for kind in vars(SCHEDULES).values()
 }  # params adds OptimParams
 _MARKS = re.compile(r"\$+type")
-_NODE_LIMIT = 1_000_000  # a few lines of YAML aliases can stand for billions of values
 
 
 class FromFile:
@@ -78,7 +78,7 @@ def read(path: Path, kind: str | None = None) -> dict[str, Any]:
         )
     try:
         values = _first_read(readers, raw.decode("utf-8-sig"))
-        _count(values, 0)
+        check_written_out(values)
         values = _rebuilt(values)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         what = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
@@ -237,9 +237,9 @@ class _Loader(yaml.SafeLoader):
                     if isinstance(inner, yaml.MappingNode):
                         self.flatten_mapping(inner)
                         count += len(inner.value)
-                        if count > _NODE_LIMIT:
+                        if count > MOST_VALUES:
                             raise yaml.constructor.ConstructorError(
-                                None, None, f"it merges more than {_NODE_LIMIT} names", key.start_mark
+                                None, None, f"it merges more than {MOST_VALUES} names", key.start_mark
                             )
         super().flatten_mapping(node)
 
@@ -355,17 +355,6 @@ def _toml_value(value: Any, name: str) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return json.dumps(value).replace("\x7f", "\\u007f")
-
-
-def _count(value: Any, seen: int) -> int:
-    """How many values there are when every alias is written out; too many is an error."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    seen += 1
-    if seen > _NODE_LIMIT:
-        raise ValueError(f"it stands for more than {_NODE_LIMIT} values")
-    for item in inner:
-        seen = _count(item, seen)
-    return seen
 
 
 _READERS: dict[str, Callable[[str], Any]] = {

@@ -22,6 +22,7 @@ import re
 import resource
 import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
@@ -42,18 +43,36 @@ from luxmeter.calls import load_trace, packed
 from luxmeter.calls.core import load as load_core
 from luxmeter.calls.device_time import SCHEMA as DEVICE_SCHEMA
 from luxmeter.calls.records import EVENT_DTYPE
-from luxmeter.errors import LuxmeterError, LuxmeterWarning, forget_warnings
-from luxmeter.experiment import Params, Saver, TensorBoardFiles, import_tensorboard
+from luxmeter.errors import LuxmeterError, LuxmeterWarning, UsageError, forget_warnings
+from luxmeter.experiment import (
+    Params,
+    Saver,
+    TensorBoardFiles,
+    drop_project,
+    get_rng_state,
+    import_tensorboard,
+    lay_out,
+    set_rng_state,
+    stored_names,
+    stored_project,
+)
 from luxmeter.experiment.checkpoint.format import read_file, write_file
 from luxmeter.experiment.checkpoint.shards import Taken, shard_names
+from luxmeter.experiment.reproduce import handover
+from luxmeter.experiment.seed import start_state
 from luxmeter.experiment.transfer.archive import export_run, import_run
-from luxmeter.model import load_cost
+from luxmeter.experiment.transfer.origin import Origin
+from luxmeter.model import load_cost, load_score, load_search
+from luxmeter.model.plainnet import Budget, SearchOptions, search
 from luxmeter.operators import diff_benchmarks, diff_checks
 from luxmeter.operators.checks.records import load_check
 from luxmeter.operators.foreign.load import load_foreign
+from luxmeter.operators.mini import read_model_file
 from luxmeter.operators.results import load_benchmark
+from luxmeter.process import Process
 from luxmeter.settings import globs
 from luxmeter.store import (
+    FinishedRun,
     Job,
     JobTable,
     Lab,
@@ -63,10 +82,21 @@ from luxmeter.store import (
     damage_of_lab,
     read_sealed,
     read_segments,
+    run_of_job,
+    tell_ranks,
     write_sealed,
 )
+from luxmeter.train import Evaluation, FailedStep, Queue, load_evaluation
+from luxmeter.train.checkpoints import save_folder
+from luxmeter.train.queue.begin import claimed_by
+from luxmeter.train.queue.engines.on_node import ended_code
+from luxmeter.train.queue.jobs import Wanted, drop_unused_code
+from luxmeter.train.queue.worker import line_of_job
 from luxmeter.train.requests import Mailbox, Request, read_listening
+from luxmeter.train.run_evaluation import checkpoint_of, trainer_record
 from luxmeter.view.cli import main
+from luxmeter.view.cli.search import show_search
+from luxmeter.view.cli.show import _show_score
 from luxmeter.view.pages.check import check_page
 from luxmeter.view.text.run import write_page
 
@@ -199,6 +229,7 @@ def make_specimens(place: Path) -> list[Target]:
             )
     shutil.copytree(lab.folder, place / "listed")
     Lab.open(place / "listed").runs()
+    _make_records(place)
     (place / "settings").mkdir()
     (place / "settings" / "settings.json").write_text(
         json.dumps({"a": 1, "core": "c", "store.lost_after_s": 5.0})
@@ -248,6 +279,20 @@ def make_specimens(place: Path) -> list[Target]:
         ),
         Target("state of a training", place / "saver", _resumed_text, forged=_forged_state),
         Target("records of runs", place / "recorded" / "runs", _records_text, pattern="*.json"),
+        Target("score", place / "zen.json", _score_text),
+        Target("state of a search", place / "search.json", _search_text),
+        Target("evaluation", place / "eval.json", _evaluation_text),
+        Target("mini-model", place / "mini", _mini_text),
+        Target("mini-model: values", place / "mini", _mini_text, forged=_forged_mini),
+        Target("failed step", place / "trained", _failed_step_text, pattern="step.json"),
+        Target("failed step: state", place / "trained", _failed_step_text, forged=_forged_step_state),
+        Target("record of a Trainer", place / "trained", _trainer_text, pattern="trainer.json"),
+        Target("code of a queued job", place / "queued", _job_code_text, pattern="code.json"),
+        Target("what a job left", place / "queued", _job_left_text, pattern="*ed.json"),
+        Target("jobs of a queue", place / "queued", _queued_text, forged=_forged_jobs),
+        Target("note of an import", place / "noted", _imported_text, pattern="import.json"),
+        Target("random state", place / "drawn", _random_text, pattern="*n*"),
+        Target("runs of a job's ranks", place / "ranks", _ranks_text, pattern="*.json"),
         Target("queue", place / "queue", _queue_text, pattern="jobs.sqlite"),
         Target("index", place / "listed", _index_text, pattern="*.sqlite"),
         Target("as a trace, checkpoint, export", place / "state.pt", _as_all),
@@ -592,6 +637,216 @@ def _queue_text(folder: Path) -> Any:
 def _index_text(folder: Path) -> Any:
     with contextlib.closing(Lab.open(folder)) as lab:
         return [], repr([(row.record(), row.params) for row in lab.runs("", archived=None)])
+
+
+def _make_records(place: Path) -> None:
+    """Small files that no reader above has: of scores, searches, trainings, a queue with its code, imports, ranks."""
+    scored = {"format": "luxmeter.score", "format_version": 1, "score": "zen", "model": "A", "scores": [1.5, 2.5],
+              "mode": "stationary", "input_size": [2, 3, 8, 8], "seed": 0}  # fmt: skip
+    (place / "zen.json").write_text(json.dumps(scored))
+    search(
+        "SuperConvK3BNRELU(3,8,1,1)SuperResK3K3(8,8,1,8,1)", budget=Budget(params=1e6), state=place / "search.json",
+        options=SearchOptions(population=2, generations=1, input_size=(2, 3, 8, 8), tries=2), keep=False, quiet=True,
+    )  # fmt: skip
+    Evaluation(
+        "a-1", "A", "eval", "000001.ckpt", 1, 1, "cpu", {"acc": 0.5}, {"acc": "50%"}, ("a note",)
+    ).save(place / "eval.json")
+    mini = {"model": "torch.nn:Linear", "model_init_params": ["a", "b"], "input_params": [["n", "a"]],
+            "input_scales": {"n": [1, 2], "a": 4, "b": [3]}, "job_configs": [["fp32", "pt"]], "integer_inputs": {}, "kernels": False}  # fmt: skip
+    (place / "mini").mkdir()
+    (place / "mini" / "mini.yaml").write_text(json.dumps(mini))  # JSON is YAML
+
+    with Lab.open(place / "trained").create_run("train") as run:
+        saver = Saver(run.folder / "checkpoints", background=False)
+        saver.save_state(3, **_training())
+        record = {"format": 1, "class": "__main__:A", "options": {"steps": "3"}, "save": "checkpoints"}
+        run.put_file("trainer.json", json.dumps(record))
+        step = run.folder / "files" / "nan-000003"
+        failing = {"random": get_rng_state(), "batch": [torch.ones(2)], "modes": {"model": [True]}}
+        Saver(step, background=False).save_state(3, kind="keypoint", random=False, failing=failing)
+        where: dict[str, Any] = {
+            "module": "luxmeter.experiment.params.params",
+            "name": "Params",
+            "file": None,
+            "folders": [],
+        }
+        record = {"format": 1, "step": 3, "epoch": 1, "batch": 2, "first": 3, "what": "loss", "value": "nan", "run": run.id,
+                  "params": where, "is_exact": True}  # fmt: skip
+        run.put_file("nan-000003/step.json", json.dumps(record))
+        run.put_file("nan-000003/values.json", Params({"lr": 0.1}).to_json())
+
+    project = place.parent / "here"
+    (project / "script.py").write_text("print(1)\n")
+    (project / "lib").mkdir()
+    (project / "lib" / "a.py").write_text("a = 1\n")
+    (project / "link.py").symlink_to("script.py")
+    queue = Queue(Lab.open(place / "queued"))
+    [job] = queue.add(project / "script.py", [Wanted(())])
+    going = queue.folder / "going" / f"{job.id}-{job.run}"
+    going.mkdir(parents=True)
+    process = dict(vars(Process.here()))
+    (going / "ended.json").write_text(json.dumps({"code": 0}))
+    (going / "claimed.json").write_text(json.dumps(process))
+    (queue.folder / "code" / job.code / "held.json").write_text(json.dumps(process))
+    queue.close()
+
+    origin = Origin("tool", "here", "key", "content", {"a": 1})
+    origin.bring(
+        Lab.open(place / "noted"),
+        FinishedRun(id=origin.run_id(0), name="a", created_ns=0, ended_ns=1, params={"lr": 1}),
+    )
+    (place / "drawn" / "files").mkdir(parents=True)
+    lux.RndManager(place / "drawn").mark("a")
+    (place / "drawn" / "files" / "random.json").write_text(json.dumps(start_state.take()))
+    lab = Lab.open(place / "ranks")
+    with lab.create_run("all") as run:
+        tell_ranks(lab.folder, "key", "all", run.id)
+        os.environ.pop("LUXMETER_PARENT", None)
+
+
+def _score_text(path: Path) -> Any:
+    for as_json in (False, True):
+        _show_score(path, as_json)
+    return [], repr(load_score(path))
+
+
+def _search_text(path: Path) -> Any:
+    found = load_search(path)
+    for as_json in (False, True):
+        show_search(found, top=3, as_json=as_json)
+    return [], repr(found)
+
+
+def _evaluation_text(path: Path) -> Any:
+    found = load_evaluation(path)
+    return [], repr((found.title, str(found), found.to_dict(), found._repr_html_()))
+
+
+def _mini_text(folder: Path) -> Any:
+    """What would be measured, and nothing of it."""
+    return [], repr(read_model_file(folder / "mini.yaml"))
+
+
+def _forged_mini(folder: Path, rng: random.Random) -> str:
+    said = json.loads((folder / "mini.yaml").read_text())
+    _put_hostile(said, rng)
+    with contextlib.suppress(UnicodeEncodeError):
+        (folder / "mini.yaml").write_text(json.dumps(said, ensure_ascii=rng.random() < 0.5))
+    return "forged"
+
+
+def _one_run(folder: Path) -> Run:
+    [path] = (one for one in (folder / "runs").iterdir() if not one.name.startswith("."))
+    return Run(path, folder)
+
+
+def _failed_step_text(folder: Path) -> Any:
+    """Looked at, its parameters included; a module that it names is not imported, for its run is none of ours here."""
+    step = FailedStep(_one_run(folder).folder / "files" / "nan-000003")
+    said = repr((step.batch, step.record))
+    with contextlib.suppress(LuxmeterError):
+        said += repr(step.params)
+    step.record["params"]["module"] = "this"
+    with contextlib.suppress(LuxmeterError):
+        said += repr(step.params)
+    if "this" in sys.modules:
+        raise RuntimeError("a file decided what is imported")
+    return [], said
+
+
+def _forged_step_state(folder: Path, rng: random.Random) -> str:
+    [path] = (_one_run(folder).folder / "files" / "nan-000003").glob("keep.*.ckpt")
+    state = read_file(path)
+    if rng.random() < 0.8:
+        state["parts"]["failing"]["value"]["random"] = None
+    _put_hostile(state, rng)
+    try:
+        write_file(path, state)
+    except LuxmeterError:  # what no file of ours can hold
+        write_file(path, {"luxmeter_state": 1})
+    path.with_name(f"{path.name}.json").unlink()
+    return "forged"
+
+
+def _trainer_text(folder: Path) -> Any:
+    run = _one_run(folder)
+    place = save_folder(run)
+    return [], repr(
+        (trainer_record(run), checkpoint_of(run, "latest"), Saver(place, cleans=False).find_checkpoints())
+    )
+
+
+def _job_code_text(folder: Path) -> Any:
+    """Laid out in a folder of its own, and forgotten."""
+    lab = Lab.open(folder)
+    laid = folder.with_name("laid")
+    [name] = stored_names(lab)
+    try:
+        code = stored_project(lab, name)
+        lay_out(lab, code, laid)
+        files = sorted(path.relative_to(laid).as_posix() for path in laid.rglob("*"))
+    finally:
+        drop_project(lab, name)
+    if stored_names(lab):
+        raise RuntimeError("it is not forgotten")
+    return [], repr((files, code))
+
+
+def _job_left_text(folder: Path) -> Any:
+    going = next((folder / "queue" / "going").iterdir())
+    said = repr((ended_code(going), claimed_by(going / "claimed.json")))
+    [code] = (folder / "queue" / "code").iterdir()
+    (code / "held.json").rename(code / "held-1.json")
+    drop_unused_code(Queue(Lab.open(folder)))
+    return [], said
+
+
+def _forged_jobs(folder: Path, rng: random.Random) -> str:
+    with contextlib.closing(sqlite3.connect(folder / "queue" / "jobs.sqlite")) as database, database:
+        [text] = database.execute("select job from luxmeter_jobs").fetchone()
+        said = json.loads(text)
+        if rng.random() < 0.2:  # a folder is called after it
+            said["run"] = rng.choice(["a-1", "x/../../../../../outside", "../../.."])
+        _put_hostile(said, rng)
+        database.execute("update luxmeter_jobs set job = ?", [json.dumps(said)])
+    (folder / "queue" / "going" / "1-x").mkdir()
+    return "forged"
+
+
+def _queued_text(folder: Path) -> Any:
+    queue = Queue(Lab.open(folder))
+    jobs = queue.table.jobs()
+    said = repr([(job.record(), line_of_job("ended", job), queue.log_file(job)) for job in jobs])
+    for job in jobs:
+        with contextlib.suppress(UsageError):  # it has ended
+            queue.cancel(job, force=True)
+    return [], said
+
+
+def _imported_text(folder: Path) -> Any:
+    origin = Origin("tool", "here", "key", "other content")
+    run = FinishedRun(id=origin.run_id(0), name="a", created_ns=0, ended_ns=1)
+    return [], origin.bring(Lab.open(folder), run)
+
+
+def _random_text(folder: Path) -> Any:
+    before = get_rng_state()
+    try:
+        handover._random_from = folder
+        handover.random_at_start()
+        marks = lux.RndManager(folder)
+        return [], repr((marks.marks(), marks.mark("a"), marks.state_dict()))
+    finally:
+        set_rng_state(before)
+
+
+def _ranks_text(folder: Path) -> Any:
+    lab = Lab.open(folder)
+    found = run_of_job(lab.folder, "key", "all")
+    if found is not None and found.parent != lab.folder / "runs":
+        raise RuntimeError(f"a run outside: {found}")
+    tell_ranks(lab.folder, "key", "all", "a-1")
+    return [], repr(found)
 
 
 def _import_text(path: Path) -> Any:

@@ -151,3 +151,20 @@ def test_settings_that_are_no_variables_are_named(lab: Lab) -> None:
             globs["core"]
         with pytest.raises(StoreError, match="file-damaged"):
             globs.of_lab("store.lost_after_s", lab.folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("core", 3), ("core", ["c"]), ("store.lost_after_s", "soon"), ("store.lost_after_s", -1), ("store.lost_after_s", True),
+     ("store.lost_after_s", float("nan")), ("store.lost_after_s", 10**400), ("mindspore.python", 3)],
+)  # fmt: skip
+def test_a_setting_of_another_type_is_our_error(lab: Lab, name: str, value: object) -> None:
+    """A lab comes from elsewhere; and it can still be mended by hand."""
+    write_json(lab.folder / "settings.json", {name: value})
+    globs.trust()
+    with pytest.raises(UsageError, match="setting-type"):
+        _ = globs[name]
+    with pytest.raises(UsageError, match="setting-type"):
+        globs.of_lab(name, lab.folder)
+    globs.remove("local", name)
+    assert globs[name] == globs.of_lab(name, lab.folder)

@@ -159,12 +159,13 @@ def read_code(run_folder: Path) -> Code | None:
     if git is not None:
         _typed(path, git, {**_GIT, "left_out": [], "secrets": []})
         for word in ("tree", "snapshot", "commit"):
-            if (said := git.get(word)) and not _OBJECT.fullmatch(said):
+            if (said := git.get(word)) and not GIT_OBJECT.fullmatch(said):
                 raise damaged(path, f"its {word!r} is {said[:80]!r}, which names nothing of git's")
     return Code(found.get("root") or "", files, git, tuple(keycode))
 
 
-_OBJECT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # given to git as words: none may be an option
+# What git is given as a word: no option, and not the zeros that say that any object will do.
+GIT_OBJECT = re.compile("(?!0+$)(?:[0-9a-f]{40}|[0-9a-f]{64})")
 _GIT = dict.fromkeys(("tree", "snapshot", "ref", "commit", "branch", "diff"), "")
 
 

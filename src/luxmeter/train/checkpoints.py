@@ -35,19 +35,18 @@ from luxmeter.experiment import (
     set_rng_state,
     stable_seed,
 )
-from luxmeter.files import read_json
 from luxmeter.ranks import is_main
 from luxmeter.store import Lab, Run
 from luxmeter.train import parts
 from luxmeter.train.callbacks.optimization import Optimization
 from luxmeter.train.dist import broadcast_object, gather_objects
 from luxmeter.train.position import Phase
+from luxmeter.train.run_evaluation import RECORD, trainer_record
 
 if TYPE_CHECKING:
     from luxmeter.train.data import DataBundle
     from luxmeter.train.trainer import Trainer
 
-RECORD = "trainer.json"
 RANKS = "ranks"  # the part of a checkpoint that holds what each rank has for itself
 FORMAT = 1  # of trainer.json; 1: class, file, options, save
 
@@ -415,14 +414,7 @@ def peek(data: DataBundle, name: str) -> Any:
 
 def save_folder(run: Run) -> Path:
     """Where the checkpoints of a Trainer's run lie."""
-    record = read_json(run.folder / "files" / RECORD, {})
-    if not isinstance(record, dict) or not isinstance(record.get("save"), str) or "\0" in record["save"]:
-        raise StoreError(
-            "run-without-trainer",
-            f"The run {run.name} ({run.id}) was not made by a Trainer.",
-            "Name one that was: luxmeter runs lists them.",
-        )
-    return run.folder / str(record["save"])
+    return run.folder / str(trainer_record(run)["save"])
 
 
 _TAKEN = ("loop", "info", "kind", "random", "gradients", RANKS)  # by save_state

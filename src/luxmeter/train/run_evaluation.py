@@ -95,15 +95,23 @@ def evaluate_run(
 
 def trainer_record(run: Run) -> dict[str, Any]:
     """What the run remembers of its Trainer: class, options, save."""
-    record = read_json(run.folder / "files" / RECORD)
+    record: Any = read_json(run.folder / "files" / RECORD)
     fits = isinstance(record, dict) and all(isinstance(record.get(key), str) for key in ("class", "save"))
-    if not fits or "\0" in record["save"]:
+    if not fits or not _is_path(record["save"]):
         raise StoreError(
             "run-without-trainer",
             f"The run {run.name} ({run.id}) was not made by a Trainer.",
             "Name one that was: luxmeter runs lists them.",
         )
-    return record
+    return dict(record)
+
+
+def _is_path(text: str) -> bool:
+    """Whether the system could have such a path."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _absolute(checkpoint: str) -> str:

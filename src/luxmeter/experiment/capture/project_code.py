@@ -24,7 +24,7 @@ from luxmeter.errors import LuxmeterError, StoreError, UsageError
 from luxmeter.experiment.capture import snapshot
 from luxmeter.experiment.capture.git import git_agrees, git_text
 from luxmeter.files import read_json, write_json
-from luxmeter.store import Lab, inside, layout, read_blob
+from luxmeter.store import Lab, inside, layout, read_blob, records
 from luxmeter.typed_fields import checked_fields
 
 MOST_FILES = snapshot.MOST_UNTRACKED_FILES
@@ -32,7 +32,6 @@ _CODE = "code"
 _LINK, _SUBMODULE = "120000", "160000"
 _MODE = re.compile("[0-7]{6}")
 _REF = re.compile("refs/luxmeter/queue-[0-9a-f]{8}")  # as keep_project names them
-_OBJECT = re.compile("(?!0+$)(?:[0-9a-f]{40}|[0-9a-f]{64})")  # no zeros: to git they say that any will do
 _NOT_CODE = {"__pycache__", "node_modules", "site-packages"}
 
 
@@ -153,7 +152,7 @@ def _check(code: ProjectCode, name: str) -> None:
         raise ValueError("a file stands in the place of a folder, or twice")
     for word in ("commit", "snapshot", "tree"):
         said = (code.git or {}).get(word)
-        if said is not None and not (isinstance(said, str) and _OBJECT.fullmatch(said)):
+        if said is not None and not (isinstance(said, str) and records.GIT_OBJECT.fullmatch(said)):
             raise ValueError(f"its {word} is {str(said)[:80]!r}")
 
 
@@ -169,7 +168,7 @@ def _folder(lab: Lab) -> Path:
 def _forget(root: Path, git: Mapping[str, Any] | None) -> None:
     """Delete the ref that was made for it, while that names the commit that was made."""
     ref, commit = str((git or {}).get("ref")), str((git or {}).get("snapshot"))
-    if _REF.fullmatch(ref) and _OBJECT.fullmatch(commit) and (root / ".git").exists():
+    if _REF.fullmatch(ref) and records.GIT_OBJECT.fullmatch(commit) and (root / ".git").exists():
         git_agrees(root, "update-ref", "--no-deref", "-d", ref, commit)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
 import json
@@ -80,6 +81,12 @@ def list_files(folder: Path, kind: Kind) -> list[SavedFile]:
             names = [entry.name for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise CheckpointError(
+            "checkpoint-unreadable",
+            f"{folder} cannot be looked into: {error.strerror}.",
+            "Give rights to read it, or its right path.",
+        ) from error
     for name in names:
         match = _PATTERNS[kind].fullmatch(name)
         if match:
@@ -192,9 +199,13 @@ def ranked(files: Iterable[SavedFile], metric: str, mode: str) -> list[SavedFile
 
     def value(saved: SavedFile) -> tuple[float, int]:
         number = saved.info.get(metric)
-        if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
+        if isinstance(number, bool) or not isinstance(number, int | float):
             return math.inf, -saved.order
-        return (float(number) if mode == "min" else -float(number)), -saved.order
+        try:
+            found = float(number)
+        except OverflowError:  # an integer that no float holds
+            found = math.inf if number > 0 else -math.inf
+        return (math.inf if math.isnan(found) else found if mode == "min" else -found), -saved.order
 
     return sorted(files, key=value)
 
@@ -233,7 +244,8 @@ def remove_leftovers(folder: Path) -> None:
         return
     for path in folder.glob(f".*{TEMP_SUFFIX}"):
         if _is_left(path, path.name.removesuffix(TEMP_SUFFIX)):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a folder of somebody's, or no right to
+                path.unlink()
     for path in folder.glob(f"*{SUFFIX}"):
         found = named_in(path.name)
         if found is None or not _is_left(path, f".{found['who']}"):
@@ -241,7 +253,8 @@ def remove_leftovers(folder: Path) -> None:
         main = path.with_name(found["main"])
         is_unknown = main.is_file() and not _read_sidecar(main)  # it may be of those: nobody can tell
         if not is_unknown and path.name not in listed_shards(main):
-            _remove_pair(path)
+            with contextlib.suppress(OSError):
+                _remove_pair(path)
 
 
 def remove_replaced_shards(path: Path, who: str) -> None:
@@ -264,7 +277,7 @@ def _remove_pair(path: Path) -> None:
 
 def _is_left(path: Path, owner: str) -> bool:
     """Whether the process that its name tells of is gone; of one on another host, whether it is a day old."""
-    found = re.search(rf"\.{re.escape(socket.gethostname())}-(\d+)-[0-9a-f]{{8}}$", owner)
+    found = re.search(rf"\.{re.escape(socket.gethostname())}-(\d{{1,9}})-[0-9a-f]{{8}}$", owner)
     try:
         if time.time() - path.stat().st_mtime > _DAY_SECONDS:
             return True

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -118,7 +119,7 @@ class _Reader:
                 lab,
                 FinishedRun(
                     id=run_id, name=self.names.get(info.experiment_id) or "mlflow", created_ns=_created_ns(info),
-                    ended_ns=info.end_time * 1_000_000 if info.end_time else last_ns,
+                    ended_ns=_ns(info.end_time) if info.end_time else last_ns,
                     state=_STATES.get(info.status, "lost"),
                     params={key: parse(value) for key, value in data.params.items()},
                     environment=_environment(tags, info), tags=_tags(tags, info.run_name),
@@ -284,7 +285,12 @@ def _pages(ask: Any, **arguments: Any) -> Iterator[Any]:
 
 
 def _created_ns(info: Any) -> int:
-    return int(info.start_time or info.end_time or 0) * 1_000_000
+    return _ns(info.start_time or info.end_time or 0)
+
+
+def _ns(milliseconds: float) -> int:
+    """Within what 64 bits hold, whatever a database says."""
+    return min(max(int(milliseconds), 0), (1 << 63) // 1_000_000 - 1) * 1_000_000
 
 
 def _id_of(run: Any) -> str:
@@ -315,7 +321,9 @@ def _tags(tags: Mapping[str, str], run_name: str | None) -> list[str]:
 def _holds_run(artifact_uri: str, run_id: str) -> bool:
     """Whether a local artifact folder is a run's own (`.../<run id>/artifacts`); what a server holds is its matter."""
     path = _local_path(artifact_uri)
-    return path is None or run_id in path.parts
+    # The database says the id, too: only one that MLflow makes can be no folder of the user's own (.ssh).
+    is_id = re.fullmatch("[0-9a-f]{32}", run_id) is not None
+    return path is None or (is_id and run_id in path.parts and ".." not in path.parts)
 
 
 def _first_line(error: BaseException) -> str:

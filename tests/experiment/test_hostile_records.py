@@ -88,6 +88,17 @@ def test_names_that_no_process_of_ours_gives_hinder_no_saver(tmp_path: Path) -> 
     assert {*names, ".folder.tmp"} <= {path.name for path in tmp_path.iterdir()}
 
 
+def test_a_metric_that_no_float_holds(tmp_path: Path) -> None:
+    saver = lux.Saver(tmp_path, metric="loss", background=False)
+    for step in (1, 2):
+        saver.save_checkpoint(step, {"a": step}, {"loss": step})
+    sidecar = tmp_path / "000001.ckpt.json"
+    said = json.loads(sidecar.read_text())
+    for loss, best in ((10**400, 2), (-(10**400), 1)):
+        sidecar.write_text(json.dumps({**said, "info": {"loss": loss}}))
+        assert lux.Saver(tmp_path, metric="loss").load_best_checkpoint().checkpoint == {"a": best}
+
+
 @pytest.mark.parametrize(
     ("uri", "run_id", "fits"),
     [("/home/u/.ssh", ".ssh", False), ("/home/u", "home", False), (f"/x/{'a' * 32}/../../home/u", "a" * 32, False),

@@ -225,9 +225,13 @@ def ranked(files: Iterable[SavedFile], metric: str, mode: str) -> list[SavedFile
 
     def value(saved: SavedFile) -> tuple[float, int]:
         number = saved.info.get(metric)
-        if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
+        if isinstance(number, bool) or not isinstance(number, int | float):
             return math.inf, -saved.order
-        return (float(number) if mode == "min" else -float(number)), -saved.order
+        try:
+            found = float(number)
+        except OverflowError:  # an integer that no float holds
+            found = math.inf if number > 0 else -math.inf
+        return (math.inf if math.isnan(found) else found if mode == "min" else -found), -saved.order
 
     return sorted(files, key=value)
 

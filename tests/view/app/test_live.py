@@ -31,6 +31,12 @@ def test_a_stream_goes_on_where_the_page_ended(tmp_path: Path) -> None:
         1
     ] is None
     assert "step 59" in news["progress"]
+    assert 'data-name="loss"' in news["metrics"] and ">59<" in news["metrics"]
+    writer.log({"loss": 59.5}, step=59)
+    writer.flush()
+    soon = time.time_ns()
+    assert "metrics" not in live.news(soon), "a table every two seconds is enough"
+    assert ">59.5<" in live.news(soon + 3 * 10**9)["metrics"]
     # The connection broke: another goes on from the last place that it named. The run ends meanwhile, and is compacted.
     again = Live(run, ReadSoFar.of(str(live.read_so_far)))
     writer.log({"loss": 60.0}, step=60)

@@ -287,6 +287,9 @@ def test_a_running_training_is_seen_live_to_its_end(lab: Path, server: tuple[str
             tab.wait_for_function(
                 "(old) => document.querySelector('path.curve').getAttribute('d') !== old", arg=before
             )
+            count = "() => document.querySelector('[data-metrics] tr[data-name] td:nth-child(2)').textContent"
+            told = tab.evaluate(count)
+            tab.wait_for_function(f"(old) => ({count})() !== old", arg=told, timeout=30_000)
             start = tab.context.new_page()  # what goes on is brought up to date there, too
             start.goto(address)
             stands = "() => document.querySelector('[aria-label=Running]').innerText"
@@ -309,6 +312,7 @@ def test_a_run_removed_and_a_server_gone_are_told_on_the_page(lab: Path, server:
         os.kill(trained.pid, signal.SIGSTOP)
         shutil.move(str(lab / "runs" / run), lab / "away")
         tab.get_by_text("This run was removed.").wait_for()
+        assert tab.locator("#state").inner_text() == "removed"
         shutil.move(str(lab / "away"), lab / "runs" / run)
         tab.goto(address)
         lab.rename(lab.with_name("elsewhere"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import time
@@ -10,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from luxmeter.errors import LuxmeterError
 from luxmeter.render import Line, long_span, plain, size, thinned
 from luxmeter.store import Run
 from luxmeter.view.live import LiveRun
+from luxmeter.view.pages.report import metrics_html
 
 _MOST_POINTS = 500  # of one metric in one go
+_TABLE_NS = 2 * 10**9  # the table of metrics is made no more often than this
 _MOST_LETTERS = 4096  # of one as it is written
 
 
@@ -48,6 +52,10 @@ class Live:
         self.run = LiveRun(run, position=before.points)
         self._output = run.follow_output(before.output)
         self._said: dict[str, Any] = {"state": "running"}
+        self._table_ns, self._is_behind = (
+            0,
+            False,
+        )  # when the table of metrics was sent, and whether points came since
 
     @property
     def read_so_far(self) -> ReadSoFar:
@@ -55,13 +63,18 @@ class Live:
         return ReadSoFar(self.run.position, self._output.position)
 
     def news(self, now_ns: int) -> dict[str, Any]:
-        """`points`: metric -> [[step, value], ...]; `output`; what has changed of `state`, `progress`, `trouble`. Empty if nothing is new."""
+        """`points`: metric -> [[step, value], ...]; `metrics`: their table; `output`; what has changed of `state`, `progress`, `trouble`. Empty if nothing is new."""
         self.run.look(now_ns)
         found: dict[str, Any] = {}
         mine = self.run.metrics
         points = {key: _pairs(key, *fresh) for key, fresh in self.run.fresh.items() if key in mine}
         if points:
             found["points"] = points
+            self._is_behind = True
+        if self._is_behind and now_ns - self._table_ns >= _TABLE_NS:
+            self._table_ns, self._is_behind = now_ns, False
+            with contextlib.suppress(LuxmeterError, OSError):  # what is wrong with it is told as `trouble`
+                found["metrics"] = metrics_html(self.run.run)
         if text := self._output.new():
             found["output"] = plain(text)
         told = {

@@ -270,7 +270,9 @@ class App:
                 yield _event("gone", {"said": str(error)}, str(live.read_so_far))
                 return
             if news.get("state") == "removed":
-                yield _event("gone", {"said": "This run was removed."}, str(live.read_so_far))
+                yield _event(
+                    "gone", {"said": "This run was removed.", "state": "removed"}, str(live.read_so_far)
+                )
                 return
             if news:
                 yield _event("news", news, str(live.read_so_far))

@@ -164,7 +164,7 @@ def summary_html(run: Run) -> Html:
             _beside(card("Summary", head), _environment(run)),
             _beside(
                 card("Parameters", table_html(Table([Column("parameter"), Column("value")], shown))) if shown else None,
-                card("Metrics", table_html(logged)) if (logged := _metrics(run)).rows else None,
+                card("Metrics", logged) if (logged := metrics_html(run)) else None,
             ),
         )
     )  # fmt: skip
@@ -184,6 +184,14 @@ def _environment(run: Run) -> Html | None:
             table = table_html(Table([Column(name), Column("value")], rows))
             parts.append(element("details", element("summary", f"{name} ({len(rows)})"), table))
     return card("Environment", *parts) if parts else None
+
+
+def metrics_html(run: Run) -> Html | None:
+    """What was logged, in numbers; None if nothing was. Rows are found by their metrics' names."""
+    table = _metrics(run)
+    if not table.rows:
+        return None
+    return element("div", table_html(table, names=[str(row[0]) for row in table.rows]), data_metrics=run.id)
 
 
 def _metrics(run: Run, *, curve: bool = False) -> Table:

@@ -97,6 +97,7 @@ function follow() {
     at.searchParams.set("after", lastEventId); // from there it goes on, when it was closed meanwhile
     box.dataset.live = at.pathname + at.search;
     if (news.output) output(news.output);
+    if (news.metrics) numbers(news.metrics);
     const progress = document.getElementById("progress");
     if (news.progress !== undefined && progress) progress.textContent = news.progress;
     if (news.trouble !== undefined) say(news.trouble);
@@ -107,7 +108,10 @@ function follow() {
   });
   opened.addEventListener("gone", (event) => {
     opened.close();
-    say(JSON.parse(/** @type {MessageEvent} */ (event).data).said);
+    const { said, state } = JSON.parse(/** @type {MessageEvent} */ (event).data);
+    say(said);
+    document.getElementById("progress")?.replaceChildren();
+    if (state) document.getElementById("state")?.replaceChildren(state);
   });
 }
 
@@ -121,6 +125,14 @@ function points(box, found) {
   const known = new Set((box.dataset.known ?? "").split(" ").map(decodeURIComponent));
   const isNew = Object.keys(found).some((key) => !known.has(key)), words = new URL(location.href).searchParams.get("metrics");
   if (isNew && !words) go(location.href, false, scrollY);
+}
+
+/** The rows of the table of metrics as they are now, each in its place. @param {string} table */
+function numbers(table) {
+  for (const row of new DOMParser().parseFromString(table, "text/html").querySelectorAll("tr[data-name]")) {
+    const name = CSS.escape(row.getAttribute("data-name") ?? "");
+    document.querySelector(`[data-metrics] tr[data-name="${name}"]`)?.replaceChildren(...row.children);
+  }
 }
 
 /** @param {string} text */

@@ -137,6 +137,8 @@ def parsed_json(text: str | bytes) -> Any:
     """What JSON says; ValueError if it is none, or nested deeper than Python follows."""
     try:
         return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

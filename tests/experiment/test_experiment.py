@@ -221,6 +221,8 @@ def test_parameters_known_later() -> None:
         (lambda: lux.Experiment("x", tgas=["a"]), "unknown-experiment-option"),  # type: ignore[call-arg]
         (lambda: lux.Experiment("x", system_s=-1), "bad-experiment-option"),
         (lambda: lux.Experiment(" "), "experiment-name"),
+        (lambda: lux.Experiment(None), "experiment-name"),  # type: ignore[arg-type]
+        (lambda: lux.Experiment(b"a"), "experiment-name"),  # type: ignore[arg-type]
         (lambda: lux.Experiment("/"), "experiment-folder"),
         (lambda: lux.Experiment("~nobody-of-this-name/x"), "experiment-folder"),
         (lambda: lux.Experiment("x", 3), "params-kind"),

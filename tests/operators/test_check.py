@@ -479,3 +479,9 @@ def test_loading_a_database_slowly_is_no_hang_of_the_first_case(monkeypatch: pyt
     )
     assert found["counts"] == {"passed": 1}
     assert len(told) > 2 and set(told[:-1]) == {"none"} and told[-1] == "0"
+
+
+@pytest.mark.parametrize("only", ["", " , ", [""]])
+def test_a_choice_of_nothing_is_not_everything(only: Any) -> None:
+    with pytest.raises(UsageError, match="empty only"):
+        check("opinfo", only=only)

@@ -393,7 +393,7 @@ def need_sites(recording: Recording, by: str) -> None:
         raise UsageError(
             "trace-without-lines",
             f"The trace does not know which lines made its calls, and a table by {by} needs them.",
-            "Trace again, without lines=False (or --no-lines).",
+            "Trace again with lines, as is usual; lines_in= (--lines-in) names packages whose lines are yours, too.",
         )
 
 

@@ -49,6 +49,10 @@ class Experiment:
         **settings: Unpack[ExperimentSettings],
     ) -> None:
         self._options = make_options(settings)
+        if not isinstance(name, str) and not (
+            isinstance(name, os.PathLike) and isinstance(os.fspath(name), str)
+        ):
+            raise UsageError("experiment-name", f"{name!r:.80} names no experiment.", "Give a name or a folder.")  # fmt: skip
         self._place = folder_of(name)
         self.name = self._place.name if self._place is not None else str(name)
         if not self.name.strip():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+from luxmeter.errors import UsageError
 from luxmeter.options import at_least, checked_options, option
 
 
@@ -16,6 +17,18 @@ def _items(given: Any) -> Any:
     """`fp32,bf16` -> ["fp32", "bf16"]; so each of several."""
     parts = [given] if isinstance(given, str) else given
     return [word.strip() for part in parts for word in str(part).split(",") if word.strip()]
+
+
+def _patterns(given: Any) -> Any:
+    """As `_items`; without one, all that there is would be checked, which nobody asked for who named something."""
+    found = _items(given)
+    if (given and not found) or given == "":
+        raise UsageError(
+            "bad-check-option",
+            "check() cannot use an empty only.",
+            "Name a module or an operator, or leave it out.",
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,7 @@ class CheckOptions:
     only: Sequence[str] = option(
         (),
         "These modules or names: torch.nn.functional, torch.cos, '*conv*'. Repeat.",
-        read=_items,
+        read=_patterns,
         many=True,
     )
     samples: int | None = option(None, "At most so many inputs for each case in a round.")

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from luxmeter.render import Line, long_span, plain, size, thinned
+from luxmeter.plain_text import plain
+from luxmeter.render import Line, long_span, size, thinned
 from luxmeter.store import Run
 from luxmeter.view.live import LiveRun
 

@@ -9,18 +9,8 @@ from urllib.parse import urlencode
 
 from luxmeter.calls import KINDS, Step, TraceResult
 from luxmeter.experiment import open_lab
-from luxmeter.render import (
-    Column,
-    Html,
-    Table,
-    card,
-    element,
-    flame_html,
-    joined,
-    one_line,
-    table_html,
-    timeline_html,
-)
+from luxmeter.plain_text import one_line
+from luxmeter.render import Column, Html, Table, card, element, flame_html, joined, table_html, timeline_html
 from luxmeter.store import Result, Run
 from luxmeter.view.app.shell import quiet, readable, run_head
 from luxmeter.view.app.trace_view import TraceView

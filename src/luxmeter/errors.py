@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections.abc import Iterable
 
-from luxmeter.render.plain_text import plain
+from luxmeter.plain_text import plain
 
 
 def _between(what: str) -> str:

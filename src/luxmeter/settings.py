@@ -20,7 +20,7 @@ from typing import Any
 from luxmeter.errors import MissingNameError, StoreError, UsageError, suggestion
 from luxmeter.files import json_text, read_json, write_json
 from luxmeter.literal import parse, show
-from luxmeter.render.plain_text import plain
+from luxmeter.plain_text import plain
 
 LAB_FOLDER = ".luxmeter"
 LAB_FILE = "lab.json"

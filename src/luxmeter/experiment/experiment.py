@@ -27,7 +27,7 @@ from luxmeter.experiment.other_rank import OtherRank, tell_other_ranks
 from luxmeter.experiment.reproduce.handover import draw_for_job, job_given, note_run, reserved
 from luxmeter.experiment.transfer.tensorboard import TensorBoardFiles
 from luxmeter.files import write_json
-from luxmeter.render import one_line
+from luxmeter.plain_text import one_line
 from luxmeter.store import Ending, Lab, Run, RunWriter, activate, inside, layout, number_of, records
 
 T = TypeVar("T")

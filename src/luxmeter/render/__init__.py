@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from luxmeter.render.html import treemap_html as treemap_html
     from luxmeter.render.json_text import for_machines as for_machines
     from luxmeter.render.json_text import print_json as print_json
-    from luxmeter.render.plain_text import one_line as one_line
-    from luxmeter.render.plain_text import plain as plain
     from luxmeter.render.reprs import charts_repr as charts_repr
     from luxmeter.render.reprs import pre_repr as pre_repr
     from luxmeter.render.reprs import repr_html as repr_html
@@ -117,8 +115,6 @@ __getattr__, __dir__, __all__ = door(
         "treemap_html": "html",
         "for_machines": "json_text",
         "print_json": "json_text",
-        "one_line": "plain_text",
-        "plain": "plain_text",
         "charts_repr": "reprs",
         "pre_repr": "reprs",
         "repr_html": "reprs",

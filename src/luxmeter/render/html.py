@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
+from luxmeter.plain_text import plain
 from luxmeter.render.curves import COLOURS, Axis, Chart, Floats, Line, Parallel
-from luxmeter.render.plain_text import plain
 from luxmeter.render.svg import chart_svg
 from luxmeter.render.table import TEXT, Column, Table
 

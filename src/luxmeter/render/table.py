@@ -16,8 +16,8 @@ from enum import Enum
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from luxmeter.plain_text import one_line, plain
 from luxmeter.render.amounts import amount, number, share, size, span
-from luxmeter.render.plain_text import one_line, plain
 from luxmeter.render.signatures import signature_text
 
 if TYPE_CHECKING:

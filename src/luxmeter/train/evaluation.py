@@ -11,7 +11,8 @@ from typing import IO, Any
 
 from luxmeter.errors import StoreError
 from luxmeter.files import read_json, write_json
-from luxmeter.render import NUMBER, Column, Table, one_line
+from luxmeter.plain_text import one_line
+from luxmeter.render import NUMBER, Column, Table
 
 FILE = "eval.json"
 # Format history of eval.json

@@ -22,7 +22,7 @@ from luxmeter import scratch
 from luxmeter.errors import CheckpointError, LuxmeterError, UsageError
 from luxmeter.experiment import BaseParams, Meter, Params, Saver, restore_state, set_rng_state
 from luxmeter.files import read_json
-from luxmeter.render import one_line
+from luxmeter.plain_text import one_line
 from luxmeter.store import Run, RunWriter, inside, is_own, layout, number_of
 from luxmeter.train import own_run, parts
 from luxmeter.train.callbacks.callback import Callback

@@ -29,7 +29,7 @@ from typing import Any
 from luxmeter.errors import LuxmeterError, StoreError, UsageError, near_names
 from luxmeter.files import make_below, read_json, write_json
 from luxmeter.literal import show
-from luxmeter.render import one_line
+from luxmeter.plain_text import one_line
 from luxmeter.store import Run
 
 FORMAT = 1

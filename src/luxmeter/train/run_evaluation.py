@@ -20,8 +20,8 @@ from luxmeter import scratch
 from luxmeter.errors import CheckpointError, LuxmeterError, StoreError, UsageError
 from luxmeter.experiment import hide_params, lab_of, plain_params, start_for_job
 from luxmeter.files import read_json, sha256_of, to_json, write_json
+from luxmeter.plain_text import plain
 from luxmeter.ranks import is_main
-from luxmeter.render import plain
 from luxmeter.store import FileChange, Run, blob_path, number_of, put_result, results_into
 from luxmeter.torch_extra import require_torch
 from luxmeter.train.evaluation import FILE, FORMAT, Evaluation, read_evaluation

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.render import BYTES, NUMBER, Column, Table, counted, long_span, one_line, plain, sparkline
+from luxmeter.plain_text import one_line, plain
+from luxmeter.render import BYTES, NUMBER, Column, Table, counted, long_span, sparkline
 from luxmeter.store import GoingRuns
 from luxmeter.train import control_run
 from luxmeter.view.live import LiveCurve, LiveRun

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from luxmeter.render import one_line
+from luxmeter.plain_text import one_line
 
 if TYPE_CHECKING:
     from luxmeter.store import Run

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from luxmeter.errors import LuxmeterError, UsageError
+from luxmeter.plain_text import one_line
 from luxmeter.process import Process
-from luxmeter.render import Chart, charts_repr, long_span, one_line, repr_html, sparkline
+from luxmeter.render import Chart, charts_repr, long_span, repr_html, sparkline
 from luxmeter.store import Run
 from luxmeter.train import control_run
 from luxmeter.view.live import LiveRun

@@ -9,7 +9,8 @@ from typing import IO, Any
 
 from luxmeter.errors import UsageError
 from luxmeter.operators.checks.records import CheckResult
-from luxmeter.render import Column, Table, plain
+from luxmeter.plain_text import plain
+from luxmeter.render import Column, Table
 from luxmeter.verdict import Regression
 
 _BAD = ("failed", "crashed", "hung")

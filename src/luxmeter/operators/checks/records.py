@@ -19,7 +19,8 @@ from luxmeter.by_name import by_name
 from luxmeter.csv_text import csv_text
 from luxmeter.errors import UsageError
 from luxmeter.files import parsed_json, write_named
-from luxmeter.render import DURATION, NUMBER, Column, Table, counted, plain
+from luxmeter.plain_text import plain
+from luxmeter.render import DURATION, NUMBER, Column, Table, counted
 from luxmeter.store import put_result
 from luxmeter.typed_fields import checked_fields
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from luxmeter.errors import LuxmeterError, UsageError, near_names
 from luxmeter.experiment import BaseParams, hide_params
 from luxmeter.literal import parse
+from luxmeter.plain_text import one_line
 from luxmeter.ranks import is_main
-from luxmeter.render import one_line
 from luxmeter.store import Stored
 from luxmeter.train.callbacks.callback import Callback
 from luxmeter.train.config.overrides import read_like

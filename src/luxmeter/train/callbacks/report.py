@@ -15,6 +15,7 @@ import torch
 from luxmeter import scratch
 from luxmeter.by_name import by_name
 from luxmeter.errors import MissingExtraError, UsageError
+from luxmeter.plain_text import one_line
 from luxmeter.render import (
     AMOUNT,
     BYTES,
@@ -27,7 +28,6 @@ from luxmeter.render import (
     markdown,
     markdown_text,
     number,
-    one_line,
     save_figure,
     smooth,
     sparkline,

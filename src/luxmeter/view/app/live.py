@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.render import Line, long_span, plain, size, thinned
+from luxmeter.plain_text import plain
+from luxmeter.render import Line, long_span, size, thinned
 from luxmeter.store import Run
 from luxmeter.view.live import LiveRun
 from luxmeter.view.pages.report import metrics_html

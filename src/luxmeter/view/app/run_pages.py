@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import captured_tree, diff_runs
+from luxmeter.plain_text import plain
 from luxmeter.render import (
     BYTES,
     NUMBER,
@@ -19,7 +20,6 @@ from luxmeter.render import (
     contents,
     element,
     joined,
-    plain,
     size,
     table_html,
     text_area,

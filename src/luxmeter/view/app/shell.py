@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import cache
 
 from luxmeter.errors import LuxmeterError
-from luxmeter.render import Html, card, element, joined, long_span, one_line, plain, state_html
+from luxmeter.plain_text import one_line, plain
+from luxmeter.render import Html, card, element, joined, long_span, state_html
 from luxmeter.store import Run
 from luxmeter.view.text.runs import when_text
 from luxmeter.view.web import linked, whole_style

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from luxmeter.experiment import C, Runs, runs
-from luxmeter.render import SHARE, Column, Html, Table, card, element, joined, long_span, plain, table_html
+from luxmeter.plain_text import plain
+from luxmeter.render import SHARE, Column, Html, Table, card, element, joined, long_span, table_html
 from luxmeter.store import Run, RunRow, records
 from luxmeter.train import read_listening
 from luxmeter.view.app.runs_list import rows_html

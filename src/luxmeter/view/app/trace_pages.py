@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from luxmeter.calls import Step, TraceResult
 from luxmeter.errors import LuxmeterError
 from luxmeter.experiment import open_lab
+from luxmeter.plain_text import one_line
 from luxmeter.render import (
     Column,
     Html,
@@ -18,7 +19,6 @@ from luxmeter.render import (
     counted,
     element,
     joined,
-    one_line,
     table_html,
     timeline_html,
 )

@@ -19,7 +19,7 @@ import typer
 
 from luxmeter import __version__
 from luxmeter.errors import LuxmeterError, StoreError
-from luxmeter.render import plain
+from luxmeter.plain_text import plain
 from luxmeter.settings import without_password
 from luxmeter.torch_extra import is_about_torch, needs_torch
 from luxmeter.view.command_help import Help, context_settings

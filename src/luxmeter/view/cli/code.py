@@ -7,7 +7,8 @@ import sys
 import typer
 
 from luxmeter.errors import StoreError
-from luxmeter.render import BYTES, Column, Table, one_line, plain, print_json
+from luxmeter.plain_text import one_line, plain
+from luxmeter.render import BYTES, Column, Table, print_json
 from luxmeter.view.options import run_argument
 
 

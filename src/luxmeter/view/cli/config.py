@@ -9,7 +9,8 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.literal import parse, show
-from luxmeter.render import plain, print_json
+from luxmeter.plain_text import plain
+from luxmeter.render import print_json
 from luxmeter.settings import find_lab, globs, without_password
 
 

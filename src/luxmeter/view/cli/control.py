@@ -29,7 +29,8 @@ def register(app: typer.Typer) -> None:
         The training obeys at the end of the step it is in, and the run keeps a note of it.
         """
         from luxmeter.experiment import find_run, split_changes
-        from luxmeter.render import one_line, print_json
+        from luxmeter.plain_text import one_line
+        from luxmeter.render import print_json
         from luxmeter.train import control_run
 
         found = find_run(run)

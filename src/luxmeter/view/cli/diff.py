@@ -13,7 +13,8 @@ import typer
 from typer.core import TyperCommand
 
 from luxmeter.errors import LuxmeterError, UsageError
-from luxmeter.render import SHARE, Column, Table, counted, one_line, plain, print_json
+from luxmeter.plain_text import one_line, plain
+from luxmeter.render import SHARE, Column, Table, counted, print_json
 from luxmeter.view.options import run_argument
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ def register(app: typer.Typer) -> None:
         Nothing is trained and no run is made. Where a Trainer gives functions to regist_databundler, only the data asked for is made.
         """
         from luxmeter.experiment import find_run
-        from luxmeter.render import one_line, print_json
+        from luxmeter.plain_text import one_line
+        from luxmeter.render import print_json
         from luxmeter.torch_extra import require_torch
         from luxmeter.train import evaluate_run
 

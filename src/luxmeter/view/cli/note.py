@@ -6,7 +6,8 @@ import sys
 
 import typer
 
-from luxmeter.render import plain, print_json
+from luxmeter.plain_text import plain
+from luxmeter.render import print_json
 from luxmeter.view.options import run_argument
 
 

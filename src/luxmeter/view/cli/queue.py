@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.errors import StoreError, UsageError
-from luxmeter.render import counted, one_line, print_json
+from luxmeter.plain_text import one_line
+from luxmeter.render import counted, print_json
 from luxmeter.train import JobOptions, WorkerOptions
 from luxmeter.view.command_help import Help
 from luxmeter.view.options import takes

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.experiment import RerunOptions
-from luxmeter.render import NUMBER, Column, Table, one_line, print_json
+from luxmeter.plain_text import one_line
+from luxmeter.render import NUMBER, Column, Table, print_json
 from luxmeter.view.options import run_argument, takes
 from luxmeter.view.trusted import trusted
 

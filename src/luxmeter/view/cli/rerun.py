@@ -8,7 +8,8 @@ from typing import Any
 import typer
 
 from luxmeter.experiment import RerunOptions
-from luxmeter.render import one_line, print_json
+from luxmeter.plain_text import one_line
+from luxmeter.render import print_json
 from luxmeter.view.options import run_argument, takes
 from luxmeter.view.trusted import trusted
 

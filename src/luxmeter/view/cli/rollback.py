@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from luxmeter.render import counted, one_line, print_json
+from luxmeter.plain_text import one_line
+from luxmeter.render import counted, print_json
 from luxmeter.view.options import run_argument
 
 

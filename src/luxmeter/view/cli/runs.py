@@ -10,7 +10,8 @@ import typer
 
 from luxmeter.errors import UsageError
 from luxmeter.literal import parse
-from luxmeter.render import BYTES, Column, Table, one_line, print_json
+from luxmeter.plain_text import one_line
+from luxmeter.render import BYTES, Column, Table, print_json
 
 if TYPE_CHECKING:
     from luxmeter.experiment import Question, Runs

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from luxmeter.errors import UsageError
-from luxmeter.render import NUMBER, Column, Table, counted, one_line, print_json
+from luxmeter.plain_text import one_line
+from luxmeter.render import NUMBER, Column, Table, counted, print_json
 from luxmeter.view.cli.zen import numbers, structure_text
 
 if TYPE_CHECKING:

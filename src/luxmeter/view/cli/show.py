@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from luxmeter.errors import UsageError
-from luxmeter.render import one_line, plain, print_json, terminal_width
+from luxmeter.plain_text import one_line, plain
+from luxmeter.render import print_json, terminal_width
 from luxmeter.view.options import run_argument
 
 if TYPE_CHECKING:

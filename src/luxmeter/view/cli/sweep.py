@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from luxmeter.options import given_to
-from luxmeter.render import counted, one_line, print_json
+from luxmeter.plain_text import one_line
+from luxmeter.render import counted, print_json
 from luxmeter.train import JobOptions, SweepOptions, WorkerOptions
 from luxmeter.view.cli.queue import PROGRAM, WorkerLine, never_begun, opened, working
 from luxmeter.view.options import takes

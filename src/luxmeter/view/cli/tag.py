@@ -6,7 +6,8 @@ import sys
 
 import typer
 
-from luxmeter.render import one_line, print_json
+from luxmeter.plain_text import one_line
+from luxmeter.render import print_json
 from luxmeter.view.options import run_argument
 
 

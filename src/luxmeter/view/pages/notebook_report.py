@@ -8,7 +8,7 @@ from typing import Any
 
 from luxmeter.errors import MissingExtraError, UsageError
 from luxmeter.files import write_named
-from luxmeter.render import one_line
+from luxmeter.plain_text import one_line
 from luxmeter.store import Run
 
 _TIMEOUT_S = 600

@@ -22,6 +22,7 @@ from luxmeter.experiment import (
 )
 from luxmeter.experiment import runs as find_runs
 from luxmeter.files import write_named
+from luxmeter.plain_text import one_line, plain
 from luxmeter.render import (
     NUMBER,
     SHARE,
@@ -37,9 +38,7 @@ from luxmeter.render import (
     joined,
     long_span,
     markdown,
-    one_line,
     pairs,
-    plain,
     sparkline,
     state_html,
     table_html,

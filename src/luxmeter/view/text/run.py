@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Sequence
 from typing import IO
 
-from luxmeter.render import NUMBER, Column, Table, counted, long_span, one_line, plain, size, sparkline
+from luxmeter.plain_text import one_line, plain
+from luxmeter.render import NUMBER, Column, Table, counted, long_span, size, sparkline
 from luxmeter.store import Run, flatten, records
 from luxmeter.train import paused_at
 from luxmeter.view.text.runs import value_text, when_text

@@ -9,7 +9,8 @@ from typing import IO, Any
 from luxmeter.described import told_apart
 from luxmeter.experiment import ABSENT, CANNOT, Change, Explanation, RunDiff
 from luxmeter.files import to_json
-from luxmeter.render import NUMBER, SHARE, Column, Table, counted, for_machines, long_span, one_line, plain
+from luxmeter.plain_text import one_line, plain
+from luxmeter.render import NUMBER, SHARE, Column, Table, counted, for_machines, long_span
 from luxmeter.store import records
 from luxmeter.view.text.runs import value_text, when_text
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from luxmeter.described import canonical
 from luxmeter.files import from_json
-from luxmeter.render import NUMBER, TEXT, Column, Table, long_span, number, one_line, terminal_width
+from luxmeter.plain_text import one_line
+from luxmeter.render import NUMBER, TEXT, Column, Table, long_span, number, terminal_width
 from luxmeter.store import Field, RunRow, parse_field, records
 
 _PARAM_COLUMNS, _METRIC_COLUMNS = 6, 4

@@ -4,7 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const STEERING = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 /**
- * Text with the characters spelled out that would turn what stands beside them around, as luxmeter.render.plain_text does.
+ * Text with the characters spelled out that would turn what stands beside them around, as luxmeter.plain_text does.
  * @param {string} text
  */
 export const plain = (text) => text.replace(STEERING, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);

@@ -264,6 +264,7 @@ def test_a_data_frame_without_pandas_says_what_to_install(
         export.frame(saved)
 
 
+@pytest.mark.one_core("what is written is made of a recording, whichever core made it")
 def test_a_call_without_time_of_its_own_is_no_line_of_a_flame_graph() -> None:
     inner = CallTree("b;c", 1, 5, 5, "", ())
     tree = CallTree("", 2, 5, 0, "", (CallTree("a", 1, 5, 0, "net", (inner,)),))

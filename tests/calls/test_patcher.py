@@ -111,6 +111,7 @@ def test_after_a_fork_in_a_stretch_aside_they_are_put_behind_it(core: str) -> No
         assert seen.counts()["torch.sin"] == 1
 
 
+@pytest.mark.one_core("no call is recorded")
 def test_the_stretch_of_a_thread_that_is_not_in_the_forked_child_ends_nothing() -> None:
     done: list[str] = []
     aside = Suspended(lambda: done.append("taken"), lambda imported: done.append("put"))
@@ -121,6 +122,7 @@ def test_the_stretch_of_a_thread_that_is_not_in_the_forked_child_ends_nothing() 
     assert done == ["taken", "put"] and not aside
 
 
+@pytest.mark.one_core("no call is recorded")
 def test_an_instance_that_is_gone_is_nothing_to_bind() -> None:
     class Plain:
         pass
@@ -176,6 +178,7 @@ def test_an_error_of_ours_is_no_part_that_is_left_out(core: str) -> None:
     patcher.remove()  # of one that was never put in place
 
 
+@pytest.mark.one_core("no call is recorded")
 def test_cells_and_classes_that_hold_nothing_to_put_back() -> None:
     def restore(value: Any) -> Any:
         return abs if value is len else value

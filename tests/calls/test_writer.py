@@ -315,6 +315,7 @@ def test_where_no_more_threads_can_be_had_a_trace_does_not_begin_and_leaves_noth
     assert t.table()["work"].n == 1
 
 
+@pytest.mark.one_core("of lines that are written and read, which no core does")
 def test_lines_of_older_and_newer_traces() -> None:
     damaged: list[str] = []
     lines = ['{"thread":3,"name":"old"}', '{"of a newer version":1}', '{"thread":4,"na']
@@ -328,6 +329,7 @@ def test_lines_of_older_and_newer_traces() -> None:
     )
 
 
+@pytest.mark.one_core("of lines that are written and read, which no core does")
 def test_without_torch_its_values_are_described_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(describe.describer("auto", facts=True)) == {"facts", "module"}
     assert describe.describer("mindspore", facts=True) == describe.describer(None, facts=True) == {}

@@ -313,3 +313,60 @@ def test_wrong_use_is_told_before_the_script_runs() -> None:
 )
 def test_parameters_of_a_command_line(argv: str, expected: dict[str, Any]) -> None:
     assert params_of(argv.split()) == expected
+
+
+def test_a_program_with_more_files_than_select_can_name() -> None:
+    Path("s.py").write_text(
+        "import os, resource, sys\n"
+        "import luxmeter as lux\n"
+        "most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most), most))\n"
+        "held = [open(os.devnull) for _ in range(1500)]\n"
+        "with lux.Experiment('s', output='all'):\n"
+        "    print('python'); sys.stdout.flush()\n"
+        "    os.write(1, b'native\\n'); os.system('echo a child')\n"
+    )
+    done = subprocess.run([sys.executable, "s.py"], capture_output=True, text=True)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert done.stdout.split("\n")[:3] == ["python", "native", "a child"]
+    assert Lab.open().find("s").log_text.splitlines()[:3] == ["python", "native", "a child"]
+
+
+KILLS_ITS_PUMP = """
+import os, signal, time
+import psutil
+
+def pumps():
+    found = []
+    for process in psutil.Process().children(True):
+        try:
+            found += [process.pid] if "output_pump" in " ".join(process.cmdline()) else []
+        except psutil.Error:
+            pass
+    return found
+
+for i in range({kills}):
+    print("before", i, flush=True)
+    time.sleep(0.3)
+    [pump] = pumps()
+    os.kill(pump, signal.SIGKILL)
+    print("x" * 200_000, flush=True)
+    os.system("echo child " + str(i))
+    while i < 7 and pumps() in ([], [pump]):
+        time.sleep(0.05)
+print("after", flush=True)
+"""
+
+
+@pytest.mark.parametrize("kills", [1, 8])
+def test_a_program_outlives_what_keeps_its_output(kills: int) -> None:
+    """Killed by whoever runs out of memory: another goes on, with the same pipes; after eight what is printed is only carried."""
+    Path("s.py").write_text(KILLS_ITS_PUMP.format(kills=kills))
+    done = luxmeter("run", "s.py")
+    shown = [line for line in done.stdout.splitlines() if not line.startswith("xxx")]
+    wanted = [line for i in range(kills) for line in (f"before {i}", f"child {i}")] + ["after"]
+    assert done.returncode == 0 and shown == wanted, done.stderr
+    assert done.stdout.count("x" * 200_000) == kills
+    run = Lab.open().find("s")
+    assert run.state == "finished" and "before 0" in run.log_text
+    assert ("after" in run.log_text) == (kills < 8)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from luxmeter.by_name import by_name
 from luxmeter.errors import LuxmeterError
@@ -121,8 +123,10 @@ def _of_databases(lab: Path) -> Iterator[Damage]:
     for path, mend in {**derived, lab / layout.QUEUE / "jobs.sqlite": _COPY}.items():
         if not path.is_file():
             continue
+        # Where nothing may be written nothing changes, and SQLite must not lay its own files beside it.
+        how = "mode=ro" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
         try:
-            with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True)) as database:
                 [answer] = database.execute("pragma quick_check(1)").fetchone()
         except sqlite3.Error as error:
             answer = str(error)

@@ -4,7 +4,8 @@ A process of its own, not a thread: native code may fill the pipe while it holds
 started may go on printing after the program's end. Started as a script, with the standard library alone.
 
 Arguments: the run's folder, the most bytes to keep, the control socket's number, then a pair `from:to` of file numbers
-for each stream. On one byte at the control socket everything that has come is carried on; then it is answered.
+for each stream. On one byte at the control socket everything that has come is carried on; then `DONE` is answered. A
+stream that nobody reads any more is given up: its place among the pairs is told, so that the program lets go of it, too.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import codecs
 import importlib.util
 import os
 import select
+import selectors
 import signal
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+DONE = b"d"
+GIVEN_UP = b"0123456789"  # told of the stream at this place
 
 _FLUSH_EVERY_S = 0.5
 
@@ -45,24 +50,43 @@ def main() -> None:
 
 
 def _carry(streams: dict[int, Any], control: int, file: Any) -> None:
+    places = {source: GIVEN_UP[i : i + 1] for i, source in enumerate(streams)}
     open_ones = set(streams)
-    listening = {control}
-    while open_ones:
-        ready, _, _ = select.select([*open_ones, *listening], [], [], _FLUSH_EVERY_S)
-        for source in [number for number in ready if number in open_ones]:
-            if not _carry_some(source, streams[source], file):
-                open_ones.discard(source)
-                os.close(source)
-        if not ready:
-            for _, _, text in streams.values():
-                _keep(file, text.open_line())
-        elif ready == [control]:  # asked, and nothing else is waiting
-            if os.read(control, 1):
+    with selectors.DefaultSelector() as waiting:  # select() itself takes no file number beyond 1,023
+        for number in (*streams, control):
+            waiting.register(number, selectors.EVENT_READ)
+        while open_ones:
+            ready = [key.fd for key, _ in waiting.select(_FLUSH_EVERY_S)]
+            for source in [number for number in ready if number in open_ones]:
+                if not _carry_some(source, streams[source], file):
+                    open_ones.discard(source)
+                    waiting.unregister(source)
+                    os.close(source)
+                    _tell(control, places[source])
+            if not ready:
                 for _, _, text in streams.values():
                     _keep(file, text.open_line())
-                os.write(control, b"d")
-            else:
-                listening.clear()  # the program is gone; what it started may still print
+            elif ready == [control]:  # asked, and nothing else is waiting
+                if _asked(control):
+                    for _, _, text in streams.values():
+                        _keep(file, text.open_line())
+                    _tell(control, DONE)
+                else:
+                    waiting.unregister(control)  # the program is gone; what it started may still print
+
+
+def _asked(control: int) -> bool:
+    try:
+        return bool(os.read(control, 1))
+    except OSError:
+        return False
+
+
+def _tell(control: int, what: bytes) -> None:
+    try:
+        os.write(control, what)
+    except OSError:
+        return  # the program is gone
 
 
 def _carry_some(source: int, stream: Any, file: Any) -> bool:
@@ -73,11 +97,21 @@ def _carry_some(source: int, stream: Any, file: Any) -> bool:
         return False
     _keep(file, text.feed(decoder.decode(data)))
     try:
-        while data:
-            data = data[os.write(target, data) :]
+        write_all(target, data)
     except OSError:
         return False
     return True
+
+
+def write_all(target: int, data: bytes) -> None:
+    """All of it, also where whoever made the target had it refuse to wait."""
+    while data:
+        try:
+            data = data[os.write(target, data) :]
+        except BlockingIOError:
+            free = select.poll()
+            free.register(target, select.POLLOUT)
+            free.poll()
 
 
 def _keep(file: Any, text: str) -> None:

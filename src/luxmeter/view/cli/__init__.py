@@ -124,4 +124,6 @@ _REFUSALS = {
 def _is_users(error: BaseException) -> bool:
     """Whether a program of the user's met it, which then has its traceback."""
     ours = (str(Path(__file__).parents[2]), sys.prefix, sys.base_prefix, sys.exec_prefix, "<")
-    return any(not frame.filename.startswith(ours) for frame in traceback.extract_tb(error.__traceback__)[1:])
+    compiled = (".pyx", ".pxi", ".pxd")  # of a package, whose frames name no place: pyarrow/error.pxi
+    names = [frame.filename for frame in traceback.extract_tb(error.__traceback__)[1:]]
+    return any(not name.startswith(ours) and not name.endswith(compiled) for name in names)

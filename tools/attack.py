@@ -680,7 +680,8 @@ def _make_records(place: Path) -> None:
     (project / "lib").mkdir()
     (project / "lib" / "a.py").write_text("a = 1\n")
     (project / "link.py").symlink_to("script.py")
-    queue = Queue(Lab.open(place / "queued"))
+    lab = Lab.open(place / "queued")
+    queue = Queue(lab)
     [job] = queue.add(project / "script.py", [Wanted(())])
     going = queue.folder / "going" / f"{job.id}-{job.run}"
     going.mkdir(parents=True)
@@ -689,12 +690,15 @@ def _make_records(place: Path) -> None:
     (going / "claimed.json").write_text(json.dumps(process))
     (queue.folder / "code" / job.code / "held.json").write_text(json.dumps(process))
     queue.close()
+    lab.close()
 
+    lab = Lab.open(place / "noted")
     origin = Origin("tool", "here", "key", "content", {"a": 1})
     origin.bring(
-        Lab.open(place / "noted"),
+        lab,
         FinishedRun(id=origin.run_id(0), name="a", created_ns=0, ended_ns=1, params={"lr": 1}),
     )
+    lab.close()
     (place / "drawn" / "files").mkdir(parents=True)
     lux.RndManager(place / "drawn").mark("a")
     (place / "drawn" / "files" / "random.json").write_text(json.dumps(start_state.take()))

@@ -403,7 +403,7 @@ def test_a_trace_that_was_not_started_says_so():
         ({"keep": ["a", "b"]}, "two-trace-folders"),
         ({"keep": "calls.csv", "totals": True}, "totals-in-file"),
         ({"core": "fortran"}, "unknown-core"),
-        ({"core": {"a": 1}}, "unknown-core"),
+        ({"core": {"a": 1}}, "bad-trace-option"),
         ({"only": "no_such.yaml"}, "filter-unreadable"),
         ({"framework": "torch", "only": "torch.no_such_function"}, "filter-matches-nothing"),
         ({"framework": "torch", "also": ["no_such_package"]}, "unknown-target"),

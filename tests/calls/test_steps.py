@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 import luxmeter as lux
+from luxmeter.calls.kinds import OUTSIDE
+from luxmeter.calls.outside import find_outside
 from luxmeter.calls.reader import Recording, set_own_work_apart
 from luxmeter.calls.records import (
     EVENT_DTYPE,
@@ -224,7 +226,7 @@ def test_a_slice_of_them_and_what_machines_read() -> None:
     step = found[0]
     assert step.to_dict() == {
         "step": 2, "start_ns": step.start_ns, "total_ns": 1000, "data_ns": 100, "forward_ns": 200, "backward_ns": 300,
-        "optimizer_ns": 150, "communication_ns": 0, "outside_ns": 250, "calls": 4,
+        "optimizer_ns": 150, "communication_ns": 0, "recording_ns": 0, "outside_ns": 250, "calls": 4,
     }  # fmt: skip
     assert step.communication_ns == 0
     shown = found._repr_html_()
@@ -238,9 +240,12 @@ def test_of_many_values_some_are_taken_evenly() -> None:
 
 
 def test_the_whole_of_a_trace_without_steps_or_calls() -> None:
-    split = split_of(recording((ADD, 0, 100), (ADD, 150, 50)), None)
-    assert split is not None and split.total_ns == 200
-    assert split_of(recording(), None) is None
+    made = recording((ADD, 0, 100), (ADD, 150, 50))
+    main = find_outside(made, most=1).main
+    split = split_of(made, None, main)
+    assert main is not None and split is not None and split.total_ns == main.wall_ns >= 200
+    assert dict(split.parts)[OUTSIDE] == main.outside_ns == main.wall_ns - 150
+    assert split_of(recording(), None, find_outside(recording(), most=1).main) is None
 
 
 def test_totals_tell_nothing_of_where_a_stretch_went(core_name: str) -> None:

@@ -16,7 +16,7 @@ from luxmeter.store.records import CODE
 BEFORE: dict[str, Any] = {
     "params": {"lr": 0.1, "optim": {"name": "sgd"}},
     "files": {"train.py": "1", "model.py": "1"},
-    "tree": "t1",
+    "tree": "1" * 40,
     "environment": {"torch": "2.12"},
     "metrics": {"loss": 0.4},
 }
@@ -42,7 +42,7 @@ def made(lab: Lab, **changed: Any) -> Run:
         ),
         ({"params": {"lr": 0.1}}, "optim.name sgd -> unset => loss 0.4 (same)"),
         ({"files": {"train.py": "2", "new.py": "1"}}, "code train.py, +new.py, -model.py => loss 0.4 (same)"),
-        ({"tree": "t2"}, "code that was not imported => loss 0.4 (same)"),
+        ({"tree": "2" * 40}, "code that was not imported => loss 0.4 (same)"),
         ({"environment": {"torch": "2.13"}}, "torch 2.12 -> 2.13 => loss 0.4 (same)"),
         ({"metrics": {"acc": 0.5}}, "nothing changed => acc 0.5 (new)"),
         ({"metrics": {"loss": 0.400001}}, "nothing changed => loss 0.4 (about the same)"),

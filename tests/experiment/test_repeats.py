@@ -208,7 +208,7 @@ def test_modules_that_only_one_run_had_loaded_are_no_change_of_code(lab: Lab) ->
 
 
 def test_without_kept_files_the_tree_of_git_tells(lab: Lab) -> None:
-    for seed, tree in enumerate("xxy"):
+    for seed, tree in enumerate(("a" * 40, "a" * 40, "b" * 40)):
         writer = lab.create_run("net", params={"seed": seed})
         writer.put_file("code.json", json.dumps({"root": "/", "files": {}, "git": {"tree": tree}}))
         writer.finish()

@@ -253,7 +253,7 @@ def test_a_script_stands_alone(tmp_path: Path) -> None:
     for setup, code in (([str(tmp_path / "fault.py")], 1), ([], 0)):
         text = script_of(
             one, case, title="torch.cos", said="it is off", dtype="float32", device="cpu", backend="eager", seed=1,
-            round_seed=1, gradient=False, allowed=4e-6, narrow=F32, setup=setup, dies=False, as_sampled=True,
+            round_seed=1, gradient=False, allowed=4e-6, narrow=F32, setup=setup, dies=False, sampled=one,
         )  # fmt: skip
         assert "luxmeter." not in text and "torch.tensor([0.1, -2.5], dtype=torch.float32)" in text
         (tmp_path / "again.py").write_text(text)
@@ -309,7 +309,7 @@ def _shows(trial: Trial, case: dict[str, Any], *, gradient: bool) -> str:
     """What the script of a trial ends with; empty: all is right."""
     text = script_of(
         trial, case, title=case["name"], said="it is off", dtype="float32", device="cpu", backend="eager", seed=1, round_seed=1,
-        gradient=gradient, allowed=1e-4, narrow=F32, setup=[], dies=False, as_sampled=True,
+        gradient=gradient, allowed=1e-4, narrow=F32, setup=[], dies=False, sampled=trial,
     )  # fmt: skip
     assert text and "luxmeter." not in text
     with pytest.raises(SystemExit) as end:

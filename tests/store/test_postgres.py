@@ -323,7 +323,7 @@ def test_it_breaks_in_the_middle_of_a_question(
         ("mysql://lux:s3cret@host/db", "store-url", "mysql://lux:***@host/db"),
         ("sqlite:////tmp/other.sqlite", "store-url", "names no PostgreSQL"),
         ("somewhere", "store-url", "'somewhere'"),
-        ("17", "store-url", "'17'"),
+        ("17", "setting-type", "17"),
         ("postgresql://lux:s3cret@host:port/db", "store-url", "lux:***@host:port/db"),
     ],
 )
@@ -334,7 +334,7 @@ def test_urls_that_lead_nowhere(
     with pytest.raises(LuxmeterError, match=slug) as caught:
         lab.runs()
     assert said in str(caught.value) and "s3cret" not in str(caught.value)
-    assert isinstance(caught.value, UsageError if slug == "store-url" else StoreError)
+    assert isinstance(caught.value, UsageError if slug in ("store-url", "setting-type") else StoreError)
 
 
 def test_a_password_is_needed_and_never_shown(

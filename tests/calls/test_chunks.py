@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from luxmeter.calls.chunks import Events, OwnWork, Part
@@ -174,6 +174,7 @@ def test_the_same_table(seed: int, calls: int, rows: int) -> None:
 
 @TRACES
 @settings(max_examples=60, deadline=None)
+@example(3316, 24, 1)  # a section behind the last call of a thread
 def test_the_same_tree_and_time_outside(seed: int, calls: int, rows: int) -> None:
     columns = events_of(seed, calls)
     one, other = held(columns), chunked(columns, rows)

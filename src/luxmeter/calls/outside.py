@@ -28,7 +28,6 @@ _SHOWN = 4  # gaps that are named below a table
 _LEAST = 0.005  # of the time outside: less is not worth a word
 _WORTH = 0.05  # of all time: below, it is not told where it went
 _MAIN = "MainThread"
-_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +238,7 @@ class _Lane:
         self._record, self._name = recording.processes[process], _name(recording, process, thread)
         self._is_data = np.array([kind_of(w.name, w.path) == DATA for w in recording.callables], dtype=bool)
         self._ended_ns: int | None = None  # the end of the last call, or of the trace
+        self._behind: list[dict[str, Numbers]] = []  # sections that ended after the last call
         self._starts = self._place = self._section = 0  # the earliest start until now, and where
         self._gaps: dict[int, list[int]] = {}  # by place before, place after and section
         self._nowhere = len(recording.sites) + len(
@@ -261,11 +261,22 @@ class _Lane:
         """Calls and sections that ended before all that came until now."""
         calls = {name: column[is_call] for name, column in events.items()}
         start = calls["start_ns"].astype(np.int64)
-        if self._ended_ns is None and len(start):  # behind the last call lies the end
+        if self._ended_ns is None and not len(
+            start
+        ):  # whether it lies behind the end the last call will tell
+            self._behind.append(events)
+            return
+        if self._ended_ns is None:  # behind the last call lies the end
             self._ended_ns = self._last_ns(int(start[-1] + calls["duration_ns"][-1] + calls["own_ns"][-1]))
             self._starts, self._place, self._section = self._ended_ns, self._nowhere, 0
+            for sections in self._behind:
+                own_ns = (sections["duration_ns"] - sections["child_ns"])[
+                    sections["start_ns"] < self._ended_ns
+                ]
+                self._sections_ns += int(own_ns.sum())
+            self._behind.clear()
         # Behind each call the earliest start of all after it, and whose that is: of several at one time the outermost.
-        later = np.append(start, _NEVER if self._ended_ns is None else self._starts)
+        later = np.append(start, self._starts)
         earliest = np.minimum.accumulate(later[::-1])[::-1]
         between = np.flatnonzero(~is_call)
         between = between[events["start_ns"][between] < earliest[np.cumsum(is_call)[between]]]  # in no call

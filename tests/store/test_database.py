@@ -154,6 +154,19 @@ def test_a_job_that_is_none(lab: Lab, text: str) -> None:
     table.close()
 
 
+def test_texts_of_a_queue_that_are_none(lab: Lab) -> None:
+    table = JobTable(lab.folder, lab.id)
+    with table.change() as change:
+        change.put(JOB)
+    with pytest.raises(StoreError, match="queue-damaged"), table.change() as change:
+        change._connection.do("update luxmeter_jobs set job = ?", "\ud800")
+    with table.change() as change:
+        change._connection.do("update luxmeter_jobs set job = cast(x'ff8c' as text)")
+    with pytest.raises(StoreError, match="queue-damaged"):
+        table.jobs()
+    table.close()
+
+
 @pytest.mark.parametrize("column", ["params", "metrics", "tags"])
 def test_what_a_disk_changed_in_the_index(lab: Lab, column: str) -> None:
     """Text that is none, and JSON that is none: made anew where it is asked, told where it is shown."""

@@ -169,7 +169,7 @@ class JobTable:
         """What goes wrong with the file, in our words."""
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeError) as error:  # its texts are as they lie in the file
             said = str(error).strip()
             if "locked" in said or "busy" in said:
                 raise StoreError(

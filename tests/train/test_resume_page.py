@@ -100,7 +100,9 @@ class AskedAt(lux.Callback):
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Typed]:
     monkeypatch.setenv("LUXMETER_HOME", str(Path.cwd() / ".luxmeter"))
-    lux.Logger("before").end_inline()  # one line is open on all the process's console: another test may have left it so
+    lux.Logger(
+        "before"
+    ).end_inline()  # one line is open on all the process's console: another test may have left it so
     yield Typed(monkeypatch)
 
 
